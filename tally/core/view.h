@@ -1,0 +1,110 @@
+// What a kernel sees of a tensor: plain data, no ownership. With cost.h the only core header a kernel file includes.
+// Every function is inlined by force, because kernel files are compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tally/base/rng.h"  // TALLY_INLINE
+
+namespace tally {
+
+enum class DType : uint8_t { kF64, kF32, kBF16, kI64, kI32, kU16, kU8 };
+constexpr int kDTypes = 7;
+
+// `meta` has shapes and no data. target: the device a meta tensor stands for (ops choose as that device would).
+enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  DeviceKind target = DeviceKind::kCpu;  // equals kind unless kind is kMeta
+  int16_t index = 0;
+  friend constexpr bool operator==(const Device&, const Device&) = default;
+};
+constexpr Device kCpu{};
+constexpr Device kMetaCpu{DeviceKind::kMeta, DeviceKind::kCpu, 0};
+
+constexpr int kMaxRank = 6;
+
+// bfloat16: the upper half of an f32; conversion rounds to nearest even, NaN stays NaN.
+struct bf16 {
+  uint16_t bits;
+};
+
+TALLY_INLINE float to_float(bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+TALLY_INLINE bf16 to_bf16(float x) {
+  const uint32_t u = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+  const uint32_t nan = (u >> 16) | 0x40u;
+  return {static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded)};
+}
+
+TALLY_INLINE constexpr int64_t item_size(DType t) {
+  switch (t) {
+    case DType::kF64:
+    case DType::kI64:
+      return 8;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kBF16:
+    case DType::kU16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+TALLY_INLINE constexpr bool is_float(DType t) { return t == DType::kF64 || t == DType::kF32 || t == DType::kBF16; }
+
+// Up to kMaxRank numbers: sizes, strides, axes. Plain data, so a backward may keep it.
+struct Dims {
+  int64_t v[kMaxRank] = {};
+  int32_t rank = 0;
+
+  constexpr Dims() = default;
+  template <class... I>
+    requires(sizeof...(I) > 0 && (std::is_integral_v<I> && ...))
+  constexpr Dims(I... sizes) : v{static_cast<int64_t>(sizes)...}, rank(sizeof...(I)) {
+    static_assert(sizeof...(I) <= kMaxRank);
+  }
+  TALLY_INLINE constexpr int64_t operator[](int i) const { return v[i]; }
+  TALLY_INLINE constexpr int64_t& operator[](int i) { return v[i]; }
+  TALLY_INLINE constexpr int64_t numel() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= v[i];
+    return n;
+  }
+  friend constexpr bool operator==(const Dims& a, const Dims& b) {
+    if (a.rank != b.rank) return false;
+    for (int i = 0; i < a.rank; ++i)
+      if (a.v[i] != b.v[i]) return false;
+    return true;
+  }
+};
+
+// Pointer to the first element (offset included; null on meta), sizes and strides in elements.
+struct View {
+  void* data = nullptr;
+  Dims size;
+  Dims stride;
+  DType dtype = DType::kF32;
+  Device device;
+
+  TALLY_INLINE int rank() const { return size.rank; }
+  TALLY_INLINE int64_t numel() const { return size.numel(); }
+  TALLY_INLINE int64_t bytes() const { return size.numel() * item_size(dtype); }
+  TALLY_INLINE bool contiguous() const {
+    int64_t expected = 1;
+    for (int i = size.rank - 1; i >= 0; --i) {
+      if (size.v[i] != 1 && stride.v[i] != expected) return false;
+      expected *= size.v[i];
+    }
+    return true;
+  }
+  template <class T>
+  TALLY_INLINE T* ptr() const {
+    return static_cast<T*>(data);
+  }
+};
+static_assert(std::is_trivially_copyable_v<View>);
+
+}  // namespace tally
