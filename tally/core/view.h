@@ -91,7 +91,13 @@ struct View {
 
   TALLY_INLINE int rank() const { return size.rank; }
   TALLY_INLINE int64_t numel() const { return size.numel(); }
-  TALLY_INLINE int64_t bytes() const { return size.numel() * item_size(dtype); }
+  // Distinct bytes: an axis of stride 0 (a broadcast) counts once.
+  TALLY_INLINE int64_t bytes() const {
+    int64_t n = item_size(dtype);
+    for (int i = 0; i < size.rank; ++i)
+      if (stride.v[i] != 0 || size.v[i] == 0) n *= size.v[i];
+    return n;
+  }
   TALLY_INLINE bool contiguous() const {
     int64_t expected = 1;
     for (int i = size.rank - 1; i >= 0; --i) {

@@ -1,0 +1,165 @@
+#include "tally/core/ledger.h"
+
+#include "tally/core/hardware.h"
+
+namespace tally {
+
+const char* name_of(Category c) {
+  constexpr std::array<const char*, kCategories> names = {"parameter", "gradient",  "optimizer", "activation",
+                                                          "cache",     "workspace", "data"};
+  return names[static_cast<size_t>(c)];
+}
+
+int64_t total(const CategoryBytes& bytes) {
+  int64_t sum = 0;
+  for (int64_t b : bytes) sum += b;
+  return sum;
+}
+
+namespace {
+thread_local Ref<Ledger> current_ledger;
+}
+
+Ledger& Ledger::current() {
+  if (!current_ledger) current_ledger = Ref<Ledger>(new Ledger);
+  return *current_ledger;
+}
+
+void Ledger::spend(const char* op, const Cost& cost) {
+  const double seconds = hardware_ ? hardware_->predict(cost) : 0;
+  for (int i : nodes_[scope_].entries) {
+    Slot& s = slots_[i];
+    if (s.op == op && s.phase == phase_) {
+      s.cost += cost, ++s.launches, s.seconds += seconds;
+      return;
+    }
+  }
+  nodes_[scope_].entries.push_back(static_cast<int>(slots_.size()));
+  slots_.push_back({op, phase_, scope_, cost, 1, seconds});
+}
+
+void Ledger::charge(Category category, int64_t bytes) {
+  live_[static_cast<size_t>(category)] += bytes;
+  live_total_ += bytes;
+  if (live_total_ > peak_total_) {
+    peak_total_ = live_total_;
+    at_peak_ = live_;
+    peak_scope_ = scope_, peak_phase_ = phase_;
+  }
+}
+
+Cost Ledger::cost() const {
+  Cost sum;
+  for (const Slot& s : slots_) sum += s.cost;
+  return sum;
+}
+
+Cost Ledger::cost(const std::string& phase) const {
+  Cost sum;
+  for (const Slot& s : slots_)
+    if (phases_[s.phase] == phase) sum += s.cost;
+  return sum;
+}
+
+double Ledger::predicted_seconds() const {
+  double sum = 0;
+  for (const Slot& s : slots_) sum += s.seconds;
+  return sum;
+}
+
+int64_t Ledger::launches() const {
+  int64_t sum = 0;
+  for (const Slot& s : slots_) sum += s.launches;
+  return sum;
+}
+
+std::vector<Ledger::Entry> Ledger::entries() const {
+  std::vector<Entry> all;
+  for (const Slot& s : slots_)
+    if (s.launches > 0) all.push_back({s.op, phases_[s.phase], scope_path(s.scope), s.cost, s.launches, s.seconds});
+  return all;
+}
+
+void Ledger::clear_costs() {
+  for (Slot& s : slots_) s.cost = {}, s.launches = 0, s.seconds = 0;
+}
+
+std::string Ledger::peak_moment() const {
+  const std::string scope = scope_path(peak_scope_), phase = phases_[peak_phase_];
+  return phase.empty() || scope.empty() ? phase + scope : phase + " " + scope;
+}
+
+void Ledger::reset_peak() {
+  peak_total_ = live_total_;
+  at_peak_ = live_;
+  peak_scope_ = scope_, peak_phase_ = phase_;
+}
+
+int Ledger::enter(int parent, const char* name) {
+  for (int child : nodes_[parent].children)
+    if (nodes_[child].name == name) return child;
+  const int id = static_cast<int>(nodes_.size());
+  nodes_[parent].children.push_back(id);
+  nodes_.push_back({name, parent, {}, {}});
+  return id;
+}
+
+int Ledger::set_scope(int scope) { return std::exchange(scope_, scope); }
+int Ledger::set_phase(int phase) { return std::exchange(phase_, phase); }
+
+int Ledger::phase_id(const char* name) {
+  for (size_t i = 0; i < phases_.size(); ++i)
+    if (phases_[i] == name) return static_cast<int>(i);
+  phases_.emplace_back(name);
+  return static_cast<int>(phases_.size()) - 1;
+}
+
+std::string Ledger::scope_path(int scope) const {
+  std::string path;
+  for (int s = scope; s > 0; s = nodes_[s].parent) path = path.empty() ? nodes_[s].name : nodes_[s].name + "/" + path;
+  return path;
+}
+
+Json Ledger::to_json() const {
+  Json scopes = Json::array();
+  for (const Entry& e : entries()) {
+    Json j = Json::object();
+    j.set("phase", e.phase).set("scope", e.scope).set("op", e.op).set("launches", e.launches);
+    j.set("matmul_flops", e.cost.matmul_flops).set("other_flops", e.cost.other_flops);
+    j.set("bytes_read", e.cost.bytes_read).set("bytes_written", e.cost.bytes_written);
+    if (hardware_) j.set("predicted_seconds", e.predicted_seconds);
+    scopes.push_back(j);
+  }
+  Json peak = Json::object();
+  for (int c = 0; c < kCategories; ++c) peak.set(name_of(static_cast<Category>(c)), at_peak_[c]);
+  const Cost sum = cost();
+  return Json::object()
+      .set("matmul_flops", sum.matmul_flops)
+      .set("other_flops", sum.other_flops)
+      .set("bytes_read", sum.bytes_read)
+      .set("bytes_written", sum.bytes_written)
+      .set("peak_bytes", peak_total_)
+      .set("peak_moment", peak_moment())
+      .set("peak_by_category", peak)
+      .set("entries", scopes);
+}
+
+LedgerGuard::LedgerGuard() : LedgerGuard(Ref<Ledger>(new Ledger)) {}
+LedgerGuard::LedgerGuard(Ref<Ledger> ledger) : ledger_(std::move(ledger)), previous_(current_ledger) {
+  current_ledger = ledger_;
+}
+LedgerGuard::~LedgerGuard() { current_ledger = previous_; }
+
+ScopeGuard::ScopeGuard(const char* name) {
+  Ledger& l = Ledger::current();
+  previous_ = l.set_scope(l.enter(l.scope(), name));
+}
+ScopeGuard::~ScopeGuard() { Ledger::current().set_scope(previous_); }
+
+PhaseGuard::PhaseGuard(const char* name) {
+  Ledger& l = Ledger::current();
+  previous_ = l.set_phase(l.phase_id(name));
+}
+PhaseGuard::~PhaseGuard() { Ledger::current().set_phase(previous_); }
+
+}  // namespace tally

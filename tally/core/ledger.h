@@ -1,0 +1,137 @@
+// The accounts: FLOPs and bytes of every launch by scope and op, live memory by category with the peak and its moment.
+// One ledger is current on a thread; launch() and the allocator write to it, on meta and on a real device alike, so a
+// plan is the ledger of the same code run on meta.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "tally/base/json.h"
+#include "tally/core/cost.h"
+#include "tally/core/ref.h"
+
+namespace tally {
+
+enum class Category : uint8_t { kParameter, kGradient, kOptimizer, kActivation, kCache, kWorkspace, kData };
+constexpr int kCategories = 7;
+const char* name_of(Category c);
+
+using CategoryBytes = std::array<int64_t, kCategories>;
+int64_t total(const CategoryBytes& bytes);
+
+struct Hardware;
+
+class Ledger {
+ public:
+  std::atomic<int32_t> references{0};
+
+  // What one op cost in one scope and phase.
+  struct Entry {
+    const char* op = "";
+    std::string phase;  // "forward", "backward", "optimizer" ...
+    std::string scope;  // "blocks.3/attn"
+    Cost cost;
+    int64_t launches = 0;
+    double predicted_seconds = 0;  // 0 without a hardware model
+  };
+
+  static Ledger& current();
+
+  void spend(const char* op, const Cost& cost);
+  void charge(Category category, int64_t bytes);  // negative gives back
+
+  // Cost so far, in all or in a phase.
+  Cost cost() const;
+  Cost cost(const std::string& phase) const;
+  double predicted_seconds() const;
+  int64_t launches() const;
+  std::vector<Entry> entries() const;  // in order of first use
+  void clear_costs();
+
+  const CategoryBytes& live() const { return live_; }
+  int64_t live_bytes() const { return live_total_; }
+  int64_t peak_bytes() const { return peak_total_; }
+  const CategoryBytes& at_peak() const { return at_peak_; }
+  std::string peak_moment() const;  // "backward blocks.1/mlp"
+  void reset_peak();
+
+  // Predicts the time of every launch from these peaks; null turns it off. The pointer must outlive its use.
+  void set_hardware(const Hardware* hardware) { hardware_ = hardware; }
+
+  // Scopes are interned: an id names a path. 0 is the root "".
+  int enter(int parent, const char* name);
+  int scope() const { return scope_; }
+  int set_scope(int scope);  // returns the previous one
+  int phase() const { return phase_; }
+  int set_phase(int phase);
+  int phase_id(const char* name);
+  std::string scope_path(int scope) const;
+
+  Json to_json() const;
+
+ private:
+  struct Node {
+    std::string name;
+    int parent = -1;
+    std::vector<int> children;
+    std::vector<int> entries;
+  };
+  struct Slot {
+    const char* op;
+    int phase, scope;
+    Cost cost;
+    int64_t launches;
+    double seconds;
+  };
+  std::vector<Node> nodes_{Node{}};
+  std::vector<std::string> phases_{""};
+  std::vector<Slot> slots_;
+  int scope_ = 0, phase_ = 0;
+  CategoryBytes live_{}, at_peak_{};
+  int64_t live_total_ = 0, peak_total_ = 0;
+  int peak_scope_ = 0, peak_phase_ = 0;
+  const Hardware* hardware_ = nullptr;
+};
+
+// Makes a fresh ledger current for the lifetime of this object. Tensors made under it keep it alive.
+class LedgerGuard {
+ public:
+  LedgerGuard();
+  explicit LedgerGuard(Ref<Ledger> ledger);
+  LedgerGuard(const LedgerGuard&) = delete;
+  LedgerGuard& operator=(const LedgerGuard&) = delete;
+  ~LedgerGuard();
+  Ledger& ledger() const { return *ledger_; }
+
+ private:
+  Ref<Ledger> ledger_, previous_;
+};
+
+// ScopeGuard s("attn"): what is launched until the end of the block counts under ".../attn".
+class ScopeGuard {
+ public:
+  explicit ScopeGuard(const char* name);
+  explicit ScopeGuard(const std::string& name) : ScopeGuard(name.c_str()) {}
+  ScopeGuard(const ScopeGuard&) = delete;
+  ScopeGuard& operator=(const ScopeGuard&) = delete;
+  ~ScopeGuard();
+
+ private:
+  int previous_;
+};
+
+// PhaseGuard p("backward"): the phase of the step.
+class PhaseGuard {
+ public:
+  explicit PhaseGuard(const char* name);
+  PhaseGuard(const PhaseGuard&) = delete;
+  PhaseGuard& operator=(const PhaseGuard&) = delete;
+  ~PhaseGuard();
+
+ private:
+  int previous_;
+};
+
+}  // namespace tally
