@@ -1,0 +1,34 @@
+// Blocks: where a tensor's memory is taken and given back. Counting happens here, below the ledger and above the cache
+// of free blocks, so that "measured" memory is never the ledger read twice.
+#pragma once
+
+#include <cstdint>
+
+#include "tally/core/ledger.h"
+
+namespace tally {
+
+// Every block is rounded to this many bytes, on every device.
+constexpr int64_t kBlockRounding = 256;
+constexpr int64_t block_bytes(int64_t bytes) { return (bytes + kBlockRounding - 1) / kBlockRounding * kBlockRounding; }
+
+// `bytes` must be rounded. Returns null on meta and for 0 bytes. Throws RunError when the system has no memory.
+void* take_block(Device device, int64_t bytes, Category category);
+void give_block(Device device, void* block, int64_t bytes, Category category);
+
+struct BlockCounts {
+  int64_t live = 0, peak = 0;
+  CategoryBytes live_by{}, at_peak{};
+  int64_t cached = 0;         // free blocks kept for reuse
+  int64_t system_blocks = 0;  // blocks ever taken from the system
+};
+// Live block bytes of the CPU. reset_block_peak() starts a new peak at what is live now.
+const BlockCounts& cpu_blocks();
+void reset_block_peak();
+void release_cached_blocks();
+
+// For tests: fills new blocks with NaN bytes and puts guard bytes around each; a damaged guard is counted.
+void set_memory_guards(bool on);
+int64_t damaged_guards();
+
+}  // namespace tally

@@ -1,0 +1,159 @@
+#include "tally/core/tensor.h"
+
+#include <cstring>
+#include <limits>
+
+#include "tally/base/error.h"
+#include "tally/core/tape.h"
+
+namespace tally {
+
+namespace {
+
+// Bytes of a contiguous tensor; throws when a size is negative or the product is out of range.
+int64_t checked_bytes(const Dims& size, DType dtype) {
+  int64_t n = item_size(dtype);
+  for (int i = 0; i < size.rank; ++i) {
+    if (size[i] < 0) fail("a tensor cannot have the negative size in {}", str(size));
+    if (__builtin_mul_overflow(n, size[i], &n) || n > std::numeric_limits<int64_t>::max() / 4)
+      fail("a tensor of shape {} and dtype {} is larger than any memory", str(size), name_of(dtype));
+  }
+  return n;
+}
+
+template <class T>
+Tensor copy_in(const std::vector<T>& values, const Dims& size, DType dtype) {
+  if (static_cast<int64_t>(values.size()) != size.numel())
+    fail("{} values do not fill a tensor of shape {}", values.size(), str(size));
+  Tensor t = Tensor::empty(size, dtype);
+  if (!values.empty()) std::memcpy(t.data<T>(), values.data(), values.size() * sizeof(T));
+  return t;
+}
+
+double load_as_double(const View& v, int64_t offset) {
+  switch (v.dtype) {
+    case DType::kF64:
+      return v.ptr<double>()[offset];
+    case DType::kF32:
+      return v.ptr<float>()[offset];
+    case DType::kBF16:
+      return to_float(v.ptr<bf16>()[offset]);
+    case DType::kI64:
+      return static_cast<double>(v.ptr<int64_t>()[offset]);
+    case DType::kI32:
+      return v.ptr<int32_t>()[offset];
+    case DType::kU16:
+      return v.ptr<uint16_t>()[offset];
+    default:
+      return v.ptr<uint8_t>()[offset];
+  }
+}
+
+}  // namespace
+
+Storage::Storage(int64_t bytes, Device device, Category category)
+    : data_(take_block(device, block_bytes(bytes), category)),
+      bytes_(block_bytes(bytes)),
+      device_(device),
+      category_(category),
+      ledger_(&Ledger::current()) {
+  ledger_->charge(category_, bytes_);
+}
+
+Storage::~Storage() {
+  ledger_->charge(category_, -bytes_);
+  give_block(device_, data_, bytes_, category_);
+}
+
+Dims contiguous_strides(const Dims& size) {
+  Dims stride = size;
+  int64_t step = 1;
+  for (int i = size.rank - 1; i >= 0; --i) stride[i] = step, step *= size[i];
+  return stride;
+}
+
+Tensor Tensor::empty(const Dims& size, DType dtype, Device device, Category category) {
+  Tensor t;
+  t.size_ = size;
+  t.stride_ = contiguous_strides(size);
+  t.dtype_ = dtype;
+  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category));
+  return t;
+}
+
+Tensor Tensor::from(const std::vector<float>& values, const Dims& size) { return copy_in(values, size, DType::kF32); }
+Tensor Tensor::from(const std::vector<double>& values, const Dims& size) { return copy_in(values, size, DType::kF64); }
+Tensor Tensor::from(const std::vector<int32_t>& values, const Dims& size) { return copy_in(values, size, DType::kI32); }
+
+View Tensor::raw() const {
+  TALLY_ASSERT(defined());
+  View v;
+  v.size = size_, v.stride = stride_, v.dtype = dtype_, v.device = storage_->device();
+  if (storage_->data()) v.data = static_cast<char*>(storage_->data()) + offset_ * item_size(dtype_);
+  return v;
+}
+
+std::vector<double> Tensor::to_vector() const {
+  if (device().kind != DeviceKind::kCpu) fail("a {} tensor has no values to read", name_of(device()));
+  const View v = raw();
+  std::vector<double> out;
+  out.reserve(static_cast<size_t>(numel()));
+  Dims index;
+  index.rank = dim();
+  for (int64_t n = numel(); n > 0; --n) {
+    int64_t offset = 0;
+    for (int i = 0; i < dim(); ++i) offset += index[i] * stride_[i];
+    out.push_back(load_as_double(v, offset));
+    for (int i = dim() - 1; i >= 0 && ++index[i] == size_[i]; --i) index[i] = 0;
+  }
+  return out;
+}
+
+double Tensor::item() const {
+  if (numel() != 1) fail("item: a tensor of shape {} has {} elements, not one", str(size_), numel());
+  return to_vector()[0];
+}
+
+Tensor Tensor::alias(const Dims& size, const Dims& stride, int64_t offset) const {
+  TALLY_ASSERT(size.rank == stride.rank);
+  int64_t low = offset, high = offset;
+  for (int i = 0; i < size.rank; ++i) {
+    if (size[i] < 0) fail("a view cannot have the negative size in {}", str(size));
+    const int64_t reach = (size[i] - 1) * stride[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  if (size.numel() > 0 && (low < 0 || (high + 1) * element_size() > storage_->bytes()))
+    fail("a view of shape {} with strides {} at offset {} reaches outside its storage", str(size), str(stride), offset);
+  Tensor t = detach();
+  t.size_ = size, t.stride_ = stride, t.offset_ = offset;
+  return t;
+}
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  if (!on) {
+    node_ = {};
+    return *this;
+  }
+  if (!is_float(dtype_)) fail("a {} tensor cannot require a gradient", name_of(dtype_));
+  if (node_ && !node_->is_leaf()) fail("only a leaf tensor can be told to require a gradient");
+  if (!node_) node_ = Node::make_leaf();
+  return *this;
+}
+
+Tensor Tensor::grad() const { return node_ && node_->is_leaf() ? node_->leaf_grad() : Tensor{}; }
+
+void Tensor::set_grad(Tensor grad) {
+  TALLY_ASSERT(node_ && node_->is_leaf());
+  node_->leaf_grad() = std::move(grad);
+}
+
+Tensor Tensor::detach() const {
+  Tensor t = *this;
+  t.node_ = {};
+  t.output_ = 0;
+  return t;
+}
+
+void Tensor::set_node(Ref<Node> node, int output) { node_ = std::move(node), output_ = output; }
+
+}  // namespace tally

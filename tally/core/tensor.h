@@ -1,0 +1,100 @@
+// Tensor = storage + view (dtype, sizes, strides, offset) + optional tape node. Copying a Tensor shares all three.
+// Names follow PyTorch. Views that record a backward (transpose, slice, ...) are functions in ops/view.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tally/core/dtype.h"
+#include "tally/core/memory.h"
+#include "tally/core/ref.h"
+
+namespace tally {
+
+class Node;
+
+// One block of memory, charged to the ledger that was current when it was made.
+class Storage {
+ public:
+  std::atomic<int32_t> references{0};
+  Storage(int64_t bytes, Device device, Category category);
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage();
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }  // rounded
+  Device device() const { return device_; }
+  Category category() const { return category_; }
+
+ private:
+  void* data_;
+  int64_t bytes_;
+  Device device_;
+  Category category_;
+  Ref<Ledger> ledger_;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no storage
+
+  // Uninitialised, contiguous. Throws Error for a negative size or one beyond the address space.
+  static Tensor empty(const Dims& size, DType dtype = DType::kF32, Device device = kCpu,
+                      Category category = Category::kActivation);
+  // Contiguous copies of host values (CPU only).
+  static Tensor from(const std::vector<float>& values, const Dims& size);
+  static Tensor from(const std::vector<double>& values, const Dims& size);
+  static Tensor from(const std::vector<int32_t>& values, const Dims& size);
+
+  bool defined() const { return static_cast<bool>(storage_); }
+  int dim() const { return size_.rank; }
+  const Dims& sizes() const { return size_; }
+  const Dims& strides() const { return stride_; }
+  int64_t size(int axis) const { return size_[normalize_axis(axis, size_.rank, "size")]; }
+  int64_t stride(int axis) const { return stride_[normalize_axis(axis, size_.rank, "stride")]; }
+  int64_t numel() const { return size_.numel(); }
+  int64_t storage_offset() const { return offset_; }
+  DType dtype() const { return dtype_; }
+  Device device() const { return storage_->device(); }
+  Category category() const { return storage_->category(); }
+  int64_t element_size() const { return item_size(dtype_); }
+  bool is_contiguous() const { return raw().contiguous(); }
+  bool shares_storage(const Tensor& o) const { return storage_ == o.storage_; }
+  // No other tensor, saved value or view holds this storage.
+  bool unique_storage() const { return storage_.unique(); }
+
+  View raw() const;  // for kernels
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(raw().data);
+  }
+  // Values in logical order (CPU; any float or integer dtype); item() needs exactly one element.
+  std::vector<double> to_vector() const;
+  double item() const;
+
+  // The same storage seen otherwise; not recorded. Bounds are checked against the storage.
+  Tensor alias(const Dims& size, const Dims& stride, int64_t offset) const;
+
+  // Tape.
+  Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
+  bool requires_grad() const { return static_cast<bool>(node_); }
+  Tensor grad() const;          // of a leaf; undefined before the first backward
+  void set_grad(Tensor grad);   // undefined clears it
+  Tensor detach() const;        // the same storage without a node
+  const Ref<Node>& node() const { return node_; }
+  int output_index() const { return output_; }
+  void set_node(Ref<Node> node, int output = 0);
+
+ private:
+  Ref<Storage> storage_;
+  int64_t offset_ = 0;
+  Dims size_, stride_;
+  DType dtype_ = DType::kF32;
+  Ref<Node> node_;
+  int output_ = 0;
+};
+
+Dims contiguous_strides(const Dims& size);
+
+}  // namespace tally
