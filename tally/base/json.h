@@ -18,6 +18,12 @@ class Json {
   using Object = std::vector<std::pair<std::string, Json>>;
 
   Json() = default;  // null
+  // Out of line: g++ 12 warns wrongly (maybe-uninitialized) where a variant's move is inlined.
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
   Json(bool v) : value_(v) {}
   Json(int v) : value_(static_cast<int64_t>(v)) {}
   Json(int64_t v) : value_(v) {}
@@ -57,7 +63,7 @@ class Json {
   Json& set(std::string key, Json value);  // returns *this
   void push_back(Json value);              // arrays
 
-  // indent < 0: one line without spaces. Non-finite doubles are written as null.
+  // indent < 0: one line without spaces. Non-finite doubles are written as null, a byte that is not UTF-8 as U+FFFD.
   std::string dump(int indent = -1) const;
 
   bool operator==(const Json& other) const { return value_ == other.value_; }
