@@ -77,7 +77,7 @@ class Builder {
   bool start_object(size_t) { return open(Json::object()); }
   bool start_array(size_t) { return open(Json::array()); }
   bool key(std::string& k) {
-    stack_.back().value.as_object().emplace_back(std::move(k), Json());
+    stack_.back().value.as_object().emplace_back().first = std::move(k);
     stack_.back().key_ends.push_back(static_cast<size_t>(reached_ - text_.data()));
     return true;
   }
