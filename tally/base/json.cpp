@@ -3,7 +3,6 @@
 #include "tally/base/json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
@@ -86,8 +85,8 @@ class Builder {
     return close();
   }
   bool end_array() { return close(); }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) {
-    fail_at(static_cast<size_t>(reached_ - text_.data()), plain_message(e.what()));
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
+    fail_at(std::min(position, text_.size() + 1), plain_message(e.what()));
   }
 
  private:
@@ -203,11 +202,9 @@ void write_double(std::string& out, double v) {
     out += "null";
     return;
   }
-  char buffer[32];
-  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, v);
-  const std::string_view text(buffer, static_cast<size_t>(end - buffer));
+  const std::string text = fmt::format("{}", v);  // the shortest digits that read back equal
   out += text;
-  if (text.find_first_of(".e") == std::string_view::npos) out += ".0";  // reads back as a double
+  if (text.find_first_of(".e") == std::string::npos) out += ".0";  // reads back as a double
 }
 
 void write_break(std::string& out, int indent, int depth) {
