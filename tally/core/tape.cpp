@@ -62,10 +62,14 @@ Recorder::Recorder(std::initializer_list<Tensor*> outputs, TensorRefs inputs, st
   for (Tensor* t : outputs) t->set_node(node_, i++);
 }
 
+Category Backward::category(int i) const {
+  const Ref<Node>& node = node_.inputs_[i].node;
+  return node && node->is_leaf() ? Category::kGradient : Category::kActivation;
+}
+
 Tensor Backward::empty(int i) const {
   const InputMeta& m = input(i);
-  const bool parameter = node_.inputs_[i].node && node_.inputs_[i].node->is_leaf();
-  return Tensor::empty(m.size, m.dtype, m.device, parameter ? Category::kGradient : Category::kActivation);
+  return Tensor::empty(m.size, m.dtype, m.device, category(i));
 }
 
 Tensor Backward::target(int i, bool& accumulate) {

@@ -74,7 +74,9 @@ class Backward {
   const InputMeta& input(int i) const { return node_.metas_[i]; }
   bool needs(int i) const { return static_cast<bool>(node_.inputs_[i].node); }
 
-  // Uninitialised gradient for input i: kGradient for a leaf (a parameter), else kActivation.
+  // Where input i's gradient is accounted: kGradient for a leaf (a parameter), else kActivation.
+  Category category(int i) const;
+  // Uninitialised gradient for input i.
   Tensor empty(int i) const;
   // The tensor that input i's gradient may be written to: the one already there with `accumulate` true when it can be
   // added to in place, else a fresh one. The caller hands it back with add(i, target, accumulate).

@@ -1,0 +1,46 @@
+// Element-wise functions with gradients. Shapes broadcast from the right, as in PyTorch; dtypes of a pair must agree.
+#pragma once
+
+#include "tally/core/tensor.h"
+#include "tally/ops/elementwise_math.h"
+
+namespace tally {
+
+Tensor relu(const Tensor& x);
+Tensor gelu(const Tensor& x);       // with erf
+Tensor gelu_tanh(const Tensor& x);  // Hendrycks and Gimpel's approximation, as in GPT-2
+Tensor silu(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor neg(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor affine(const Tensor& x, float scale, float shift);  // scale * x + shift
+Tensor unary(UnaryOp op, const Tensor& x, float alpha = 1, float beta = 0);
+
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+
+Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
+
+void fill_(Tensor& x, double value);            // in place, not recorded
+void copy_(const Tensor& into, const Tensor& from);  // values, converted to into's dtype; shapes equal; not recorded
+void add_(const Tensor& into, const Tensor& x);      // into += x in place; not recorded
+
+// Shape of a pair after broadcasting. Throws Error naming op and both shapes.
+Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
+// x seen with `size` (axes of stride 0 where it broadcasts); not recorded.
+Tensor broadcast_to(const Tensor& x, const Dims& size);
+// Sums the axes over which a gradient of `gradient`'s shape was broadcast from `size`.
+Tensor sum_to(const Tensor& gradient, const Dims& size, Category category);
+
+// Refuses tensors that an op of floats cannot take: undefined, not a float, on different devices.
+void require_float(const char* op, const Tensor& x);
+void require_same(const char* op, const Tensor& a, const Tensor& b);  // float, equal dtype and device
+
+}  // namespace tally

@@ -1,0 +1,54 @@
+// One slot a kernel. A backend is one such table, filled with designated initialisers (kernels_cpu.cpp); an empty slot
+// is a clear error at launch.
+#pragma once
+
+#include "tally/ops/attention_kernels.h"
+#include "tally/ops/cross_entropy_kernels.h"
+#include "tally/ops/dropout_kernels.h"
+#include "tally/ops/elementwise_kernels.h"
+#include "tally/ops/embedding_kernels.h"
+#include "tally/ops/gather_kernels.h"
+#include "tally/ops/matmul_kernels.h"
+#include "tally/ops/norm_kernels.h"
+#include "tally/ops/optim_step_kernels.h"
+#include "tally/ops/reduce_kernels.h"
+#include "tally/ops/rope_kernels.h"
+#include "tally/ops/softmax_kernels.h"
+
+namespace tally {
+
+template <class A>
+using Kernel = void (*)(const A&);
+
+struct Kernels {
+  Kernel<UnaryArgs> unary = nullptr;
+  Kernel<UnaryBackwardArgs> unary_backward = nullptr;
+  Kernel<BinaryArgs> binary = nullptr;
+  Kernel<FillArgs> fill = nullptr;
+  Kernel<CopyArgs> copy = nullptr;
+  Kernel<SwigluArgs> swiglu = nullptr;
+  Kernel<SwigluBackwardArgs> swiglu_backward = nullptr;
+  Kernel<ReduceArgs> reduce = nullptr;
+  Kernel<MatmulArgs> matmul = nullptr;
+  Kernel<LayerNormArgs> layer_norm = nullptr;
+  Kernel<LayerNormBackwardArgs> layer_norm_backward = nullptr;
+  Kernel<RmsNormArgs> rms_norm = nullptr;
+  Kernel<RmsNormBackwardArgs> rms_norm_backward = nullptr;
+  Kernel<SoftmaxArgs> softmax = nullptr;
+  Kernel<SoftmaxBackwardArgs> softmax_backward = nullptr;
+  Kernel<CrossEntropyArgs> cross_entropy = nullptr;
+  Kernel<CrossEntropyBackwardArgs> cross_entropy_backward = nullptr;
+  Kernel<RopeTableArgs> rope_table = nullptr;
+  Kernel<RopeArgs> rope = nullptr;
+  Kernel<EmbeddingArgs> embedding = nullptr;
+  Kernel<EmbeddingBackwardArgs> embedding_backward = nullptr;
+  Kernel<GatherArgs> gather = nullptr;
+  Kernel<GatherBackwardArgs> gather_backward = nullptr;
+  Kernel<DropoutArgs> dropout = nullptr;
+  Kernel<AttentionArgs> attention = nullptr;
+  Kernel<AttentionBackwardArgs> attention_backward = nullptr;
+  Kernel<AdamwArgs> adamw = nullptr;
+  Kernel<SumSquaresArgs> sum_squares = nullptr;
+};
+
+}  // namespace tally

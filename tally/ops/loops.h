@@ -1,0 +1,140 @@
+// Loops of CPU kernels over views: dtype selection and rows. A row is the innermost axis (or the whole tensor when all
+// views are contiguous); the work is cut by a fixed number of elements, never by the thread count.
+#pragma once
+
+#include "tally/base/parallel.h"
+#include "tally/ops/simd.h"
+
+namespace tally::TALLY_ISA {
+
+constexpr int64_t kGrainElements = 16384;  // below this a second thread costs more than it saves
+
+TALLY_INLINE double load_one(const double* p) { return *p; }
+TALLY_INLINE void store_one(double* p, double x) { *p = x; }
+
+// What a dtype is computed in.
+template <class T>
+struct ComputeOf {
+  using type = float;
+};
+template <>
+struct ComputeOf<double> {
+  using type = double;
+};
+template <class T>
+using Compute = typename ComputeOf<T>::type;
+
+// f(T{}) for T = float, bf16 or double. Other dtypes are refused before a kernel is launched.
+template <class F>
+TALLY_INLINE void with_float(DType t, const F& f) {
+  if (t == DType::kF32) return f(float{});
+  if (t == DType::kBF16) return f(bf16{});
+  f(double{});
+}
+
+// f(offset[N], n, step[N]) for every row of the common index space of N views of equal size.
+template <int N, class F>
+TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
+  const Dims& size = views[0].size;
+  const int64_t numel = size.numel();
+  if (numel == 0) return;
+  bool flat = true;
+  for (const View& v : views) flat = flat && v.contiguous();
+  if (flat) {
+    parallel_for(numel, kGrainElements, [&](int64_t begin, int64_t end) {
+      int64_t offset[N], step[N];
+      for (int k = 0; k < N; ++k) offset[k] = begin, step[k] = 1;
+      f(offset, end - begin, step);
+    });
+    return;
+  }
+  const int last = size.rank - 1;  // rank 0 is contiguous
+  const int64_t n = size.v[last], rows = numel / n;
+  parallel_for(rows, (kGrainElements + n - 1) / n, [&](int64_t begin, int64_t end) {
+    int64_t step[N];
+    for (int k = 0; k < N; ++k) step[k] = views[k].stride.v[last];
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t offset[N] = {};
+      int64_t rest = row;
+      for (int axis = last - 1; axis >= 0; --axis) {
+        const int64_t i = rest % size.v[axis];
+        rest /= size.v[axis];
+        for (int k = 0; k < N; ++k) offset[k] += i * views[k].stride.v[axis];
+      }
+      f(offset, n, step);
+    }
+  });
+}
+
+constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
+
+// n elements of a f32 or bf16 view as f32, padded with zeros to whole vectors: in place where they already lie so,
+// else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
+static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
+  if (v.dtype == DType::kF32) {
+    const float* p = v.ptr<float>() + at;
+    if (step == 1 && n % kLanes == 0) return p;
+    for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
+  } else {
+    const bf16* p = v.ptr<bf16>() + at;
+    if (step == 1) {
+      for (int64_t i = 0; i < n; ++i) buffer[i] = to_float(p[i]);
+    } else {
+      for (int64_t i = 0; i < n; ++i) buffer[i] = to_float(p[i * step]);
+    }
+  }
+  for (int64_t i = n; i % kLanes != 0; ++i) buffer[i] = 0;
+  return buffer;
+}
+
+// Where a block of results is to be computed: the output itself or the buffer, which block_out() then stores.
+static float* block_place(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
+  return v.dtype == DType::kF32 && step == 1 && n % kLanes == 0 ? v.ptr<float>() + at : buffer;
+}
+static void block_out(const View& v, int64_t at, int64_t step, int64_t n, const float* place, const float* buffer) {
+  if (place != buffer) return;
+  if (v.dtype == DType::kF32) {
+    for (int64_t i = 0; i < n; ++i) v.ptr<float>()[at + i * step] = buffer[i];
+  } else if (step == 1) {
+    for (int64_t i = 0; i < n; ++i) v.ptr<bf16>()[at + i] = to_bf16(buffer[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) v.ptr<bf16>()[at + i * step] = to_bf16(buffer[i]);
+  }
+}
+
+// f(i, in[], out[]) on every element, N = Vec for f32 and bf16 and double for f64: views are the outputs, then the
+// inputs. f reads in[k] and writes out[k].
+template <int kOut, int kIn, class F>
+TALLY_INLINE void map_elements(const View (&views)[kOut + kIn], const F& f) {
+  if (views[0].dtype == DType::kF64) {
+    for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
+      for (int64_t i = 0; i < n; ++i) {
+        double in[kIn], out[kOut];
+        for (int k = 0; k < kIn; ++k) in[k] = views[kOut + k].template ptr<double>()[at[kOut + k] + i * step[kOut + k]];
+        f(in, out);
+        for (int k = 0; k < kOut; ++k) views[k].template ptr<double>()[at[k] + i * step[k]] = out[k];
+      }
+    });
+    return;
+  }
+  for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
+    alignas(64) float buffer[kOut + kIn][kBlock];
+    for (int64_t start = 0; start < n; start += kBlock) {
+      const int64_t m = n - start < kBlock ? n - start : kBlock;
+      const float* x[kIn];
+      float* y[kOut];
+      for (int k = 0; k < kIn; ++k)
+        x[k] = block_in(views[kOut + k], at[kOut + k] + start * step[kOut + k], step[kOut + k], m, buffer[kOut + k]);
+      for (int k = 0; k < kOut; ++k) y[k] = block_place(views[k], at[k] + start * step[k], step[k], m, buffer[k]);
+      for (int64_t i = 0; i < m; i += kLanes) {
+        Vec in[kIn], out[kOut];
+        for (int k = 0; k < kIn; ++k) in[k] = load(x[k] + i);
+        f(in, out);
+        for (int k = 0; k < kOut; ++k) store(y[k] + i, out[k]);
+      }
+      for (int k = 0; k < kOut; ++k) block_out(views[k], at[k] + start * step[k], step[k], m, y[k], buffer[k]);
+    }
+  });
+}
+
+}  // namespace tally::TALLY_ISA

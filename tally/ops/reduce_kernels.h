@@ -1,0 +1,31 @@
+// Sum, mean and max over axes.
+#pragma once
+
+#include "tally/core/cost.h"
+
+namespace tally {
+
+enum class ReduceOp : uint8_t { kSum, kMax };
+
+// out has x's rank; its axes of size 1 where x's are larger are reduced. out = scale * sum, or the maximum.
+// Each output is summed in f32 (f64 for f64) in 16 interleaved parts over the innermost reduced axis, the other reduced
+// axes in order, so it does not depend on threads or on the other outputs.
+struct ReduceArgs {
+  static constexpr const char* name = "reduce";
+  View x, out;
+  ReduceOp op;
+  double scale;
+  Device device() const { return out.device; }
+  // n - 1 operations join n numbers; counted as n (the first joins the neutral element). A scale is one more an output.
+  Cost cost() const {
+    return {0, x.numel() + (scale != 1.0 ? out.numel() : 0), x.bytes(), out.bytes(), 0};
+  }
+};
+
+#ifdef TALLY_ISA
+namespace TALLY_ISA {
+void reduce(const ReduceArgs&);
+}
+#endif
+
+}  // namespace tally
