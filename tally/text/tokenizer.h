@@ -1,0 +1,121 @@
+// A tokenizer: text <-> token ids. One value type for three kinds, cheap to copy, constant and safe to share between
+// threads.
+//   bpe    byte-level BPE with GPT-2's pattern. A trained one has its special tokens first, then the 256 bytes in the
+//          order of vocab.json's printable characters, then the merges (the order of CS336's reference vocabulary)
+//   byte   ids 0 to 255 are the bytes, then the special tokens
+//   char   the code points of the training text in ascending order, then the special tokens; valid UTF-8 only
+//
+// A tokenizer folder holds tokenizer_config.json {"kind", "pattern" (bpe), "special_tokens": {"<|x|>": id}} and, for
+// bpe and char, vocab.json, and, for bpe, merges.txt. A folder with GPT-2's two files and no tokenizer_config.json is
+// a bpe tokenizer whose special token is <|endoftext|> if the vocabulary has it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tally/text/bpe_train.h"
+
+namespace tally {
+
+enum class TokenizerKind { kBpe, kByte, kChar };
+const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char"
+TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names the three
+
+struct TokenizerImpl;  // tokenizer_impl.h; constant but for its scratch memory
+
+class Tokenizer {
+ public:
+  Tokenizer();  // the byte tokenizer without special tokens
+  explicit Tokenizer(std::shared_ptr<const TokenizerImpl> impl) : impl_(std::move(impl)) {}
+
+  // Error: one line that names the file (and line or token) when anything is missing, torn or contradicts itself.
+  static Tokenizer load(const std::filesystem::path& folder);
+  // Writes the folder's files, each complete or absent, tokenizer_config.json last.
+  void save(const std::filesystem::path& folder) const;
+
+  TokenizerKind kind() const;
+  int32_t vocab_size() const;
+  // 32 hexadecimal digits: XXH3-128 of the canonical JSON {"kind","pattern","special_tokens","vocab","merges"}.
+  const std::string& hash() const;
+
+  // The same tokenizer with these special tokens and no others. One that the vocabulary holds keeps its id, the rest
+  // are appended in the order given. Special tokens that are not listed become ordinary text.
+  Tokenizer with_specials(const std::vector<std::string>& names) const;
+
+  // Ids of the text. Special tokens are recognised when allow_special, the longest first; otherwise they are ordinary
+  // text. bpe and byte take any bytes. char: Error naming the character or byte and its offset.
+  std::vector<int32_t> encode(std::string_view text, bool allow_special = true) const;
+  void encode_append(std::string_view text, std::vector<int32_t>& out, bool allow_special = true) const;
+  // The same ids, worked out by all threads of the pool.
+  std::vector<int32_t> encode_parallel(std::string_view text, bool allow_special = true) const;
+
+  // The exact bytes of the ids; decode(encode(x)) == x. Error when an id is outside 0 to vocab_size() - 1.
+  std::string decode(std::span<const int32_t> ids) const;
+  // As text: bytes that are not valid UTF-8 become U+FFFD.
+  std::string decode_text(std::span<const int32_t> ids) const;
+  // For each token the code points it touches, [first, last): a token that holds a part of a character covers it
+  // whole. Broken bytes count as one character each maximal part (as in decode_text).
+  std::vector<std::pair<int64_t, int64_t>> char_offsets(std::span<const int32_t> ids) const;
+
+  std::string_view token_bytes(int32_t id) const;  // Error when outside the vocabulary
+  std::optional<int32_t> special_id(std::string_view name) const;
+  std::vector<std::pair<std::string, int32_t>> specials() const;  // ascending by id
+
+ private:
+  friend class StreamEncoder;
+  std::shared_ptr<const TokenizerImpl> impl_;
+};
+
+// Encodes text that comes in chunks of any size: the ids are those of the whole text at once. Holds back only what
+// more text could change: a few bytes, an unfinished pre-token, or a possible start of a special token.
+class StreamEncoder {
+ public:
+  explicit StreamEncoder(Tokenizer tokenizer, bool allow_special = true);
+  void push(std::string_view chunk, std::vector<int32_t>& out);
+  void finish(std::vector<int32_t>& out);  // the rest; the encoder is then empty and can be used again
+
+ private:
+  void advance(std::vector<int32_t>& out, bool at_end);
+  size_t encode_settled(std::string_view text, std::vector<int32_t>& out, bool at_end) const;
+
+  Tokenizer tokenizer_;
+  bool allow_special_;
+  std::string held_;
+  size_t try_at_ = 0;    // held bytes at which the next attempt is worth it: doubles, so that work stays linear
+  size_t consumed_ = 0;  // bytes encoded so far, for error offsets
+};
+
+// Turns ids into text one by one; a character is given out when its last byte is there, broken bytes as U+FFFD.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  std::string push(int32_t id);
+  std::string finish();  // what an unfinished character leaves: U+FFFD or nothing
+
+ private:
+  Tokenizer tokenizer_;
+  std::string pending_;
+};
+
+struct TokenizerSpec {
+  TokenizerKind kind = TokenizerKind::kBpe;
+  // bpe: 256 bytes + special tokens + merges; the result is smaller when the text runs out of pairs. char: the most
+  // entries allowed, byte: 256 + special tokens; 0 means whatever it takes (char, byte).
+  int64_t vocab_size = 0;
+  std::vector<std::string> specials;
+  BpeTie tie = BpeTie::kGreatestBytes;
+};
+
+// Error: no text at all, a vocabulary too small (the message gives the least), bad special tokens; char: invalid UTF-8.
+Tokenizer train_tokenizer(const TokenizerSpec& spec, std::span<const std::string_view> texts);
+// Files are memory-mapped; "-" is standard input.
+Tokenizer train_tokenizer_files(const TokenizerSpec& spec, std::span<const std::filesystem::path> files);
+
+}  // namespace tally
