@@ -1,0 +1,30 @@
+#include "tally/nn/attention.h"
+
+#include "tally/ops/attention.h"
+#include "tally/ops/view.h"
+
+namespace tally {
+
+Attention::Attention(Init& init, int64_t d, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim, bool bias,
+                     double std, double out_std)
+    : n_heads(n_heads), n_kv_heads(n_kv_heads), head_dim(head_dim) {
+  q = Linear(init, d, n_heads * head_dim, bias, std);
+  k = Linear(init, d, n_kv_heads * head_dim, bias, std);
+  v = Linear(init, d, n_kv_heads * head_dim, bias, std);
+  o = Linear(init, n_heads * head_dim, d, bias, out_std);
+}
+
+Tensor Attention::operator()(const Tensor& x, const Rope& rope_config, KvCache* cache, int64_t layer) const {
+  const int64_t batch = x.size(0), t = x.size(1), first = cache ? cache->length() : 0;
+  const auto heads = [&](const Tensor& y, int64_t n) { return view(y, Dims(batch, t, n, head_dim)); };
+  Tensor queries = heads(q(x), n_heads), keys = heads(k(x), n_kv_heads), values = heads(v(x), n_kv_heads);
+  if (rope_config.table.defined()) {
+    queries = rope(queries, rope_config.table, first, rope_config.style);
+    keys = rope(keys, rope_config.table, first, rope_config.style);
+  }
+  if (cache) std::tie(keys, values) = cache->append(layer, keys, values);
+  const Tensor mixed = attention(queries, keys, values, /*causal=*/true);
+  return o(view(mixed, Dims(batch, t, n_heads * head_dim)));
+}
+
+}  // namespace tally

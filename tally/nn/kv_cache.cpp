@@ -1,0 +1,27 @@
+#include "tally/nn/kv_cache.h"
+
+#include "tally/base/error.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/view.h"
+
+namespace tally {
+
+KvCache::KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_heads, int64_t head_dim, DType dtype,
+                 Device device)
+    : capacity_(capacity) {
+  for (int64_t i = 0; i < layers; ++i) {
+    const Dims size(batch, capacity, kv_heads, head_dim);
+    keys_.push_back(Tensor::empty(size, dtype, device, Category::kCache));
+    values_.push_back(Tensor::empty(size, dtype, device, Category::kCache));
+  }
+}
+
+std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
+  const int64_t end = length_ + k.size(1);
+  if (end > capacity_) fail("the cache holds {} positions; {} are needed", capacity_, end);
+  copy_(slice(keys_[layer], 1, length_, end), k.detach());
+  copy_(slice(values_[layer], 1, length_, end), v.detach());
+  return {slice(keys_[layer], 1, 0, end), slice(values_[layer], 1, 0, end)};
+}
+
+}  // namespace tally

@@ -1,0 +1,26 @@
+#include "tally/nn/modules.h"
+
+#include "tally/ops/embedding.h"
+#include "tally/ops/matmul.h"
+#include "tally/ops/norm.h"
+
+namespace tally {
+
+Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std)
+    : weight(init.normal(Dims(out, in), std)) {
+  if (with_bias) bias = init.constant(Dims(out), 0.0);
+}
+Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight, bias); }
+
+Embedding::Embedding(Init& init, int64_t count, int64_t d, double std) : weight(init.normal(Dims(count, d), std)) {}
+Tensor Embedding::operator()(const Tensor& ids) const { return embedding(ids, weight); }
+
+Norm::Norm(Init& init, NormKind kind, int64_t d, bool with_bias, double eps)
+    : kind(kind), eps(eps), weight(init.constant(Dims(d), 1.0)) {
+  if (kind == NormKind::kLayer && with_bias) bias = init.constant(Dims(d), 0.0);
+}
+Tensor Norm::operator()(const Tensor& x) const {
+  return kind == NormKind::kLayer ? layer_norm(x, weight, bias, eps) : rms_norm(x, weight, eps);
+}
+
+}  // namespace tally

@@ -1,0 +1,40 @@
+// The small modules a decoder is made of: each holds its parameters, lists them in visit() and runs in operator().
+#pragma once
+
+#include "tally/nn/init.h"
+#include "tally/nn/param.h"
+
+namespace tally {
+
+// y = x W^T + b, W (out, in)
+struct Linear {
+  Tensor weight, bias;
+  Linear() = default;
+  Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std);
+  Tensor operator()(const Tensor& x) const;
+  void visit(Params& p) { p("weight", weight), p("bias", bias); }
+};
+
+// Rows of a (vocabulary, d) table by id.
+struct Embedding {
+  Tensor weight;
+  Embedding() = default;
+  Embedding(Init& init, int64_t count, int64_t d, double std);
+  Tensor operator()(const Tensor& ids) const;
+  void visit(Params& p) { p("weight", weight); }
+};
+
+enum class NormKind { kLayer, kRms };
+
+// LayerNorm (weight and, unless turned off, bias) or RMSNorm (weight) over the last axis.
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  double eps = 1e-5;
+  Tensor weight, bias;
+  Norm() = default;
+  Norm(Init& init, NormKind kind, int64_t d, bool with_bias, double eps);
+  Tensor operator()(const Tensor& x) const;
+  void visit(Params& p) { p("weight", weight), p("bias", bias); }
+};
+
+}  // namespace tally

@@ -1,0 +1,17 @@
+// Matrix products on our own GEMM (matmul_kernels.h states its numerics contract).
+#pragma once
+
+#include "tally/core/tensor.h"
+
+namespace tally {
+
+// (..., M, K) @ (..., K, N) -> (..., M, N); leading axes broadcast; one-axis operands as in PyTorch (a dot product, a
+// matrix-vector product). Views of any strides. Throws Error naming both shapes.
+Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor bmm(const Tensor& a, const Tensor& b);  // (B, M, K) @ (B, K, N)
+
+// y = x w^T + bias: x (..., in), w (out, in), bias (out) or undefined -> (..., out). The weight's gradient is added in
+// place when there already is one (gradient accumulation, tied weights).
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+}  // namespace tally
