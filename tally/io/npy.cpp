@@ -237,15 +237,18 @@ NpyArray parse_npy(Bytes bytes, const std::string& name) {
   if (reader.sizes.size() > static_cast<size_t>(kMaxRank))
     fail("{}: it has {} axes; at most {} are supported", name, reader.sizes.size(), kMaxRank);
   NpyArray array{reader.descr, kind.dtype, {}, {}};
-  int64_t total = kind.bytes, above_one = 0;
+  int64_t total = kind.bytes, above_one = 0, zeros = 0;
   bool fits = true;
   for (const int64_t n : reader.sizes) {
-    fits = !__builtin_mul_overflow(total, n, &total) && fits;
+    fits = !__builtin_mul_overflow(total, n == 0 ? 1 : n, &total) && fits;  // without the zeros: strides fit as well
     above_one += n > 1 ? 1 : 0;
+    zeros += n == 0 ? 1 : 0;
     array.shape.v[array.shape.rank++] = n;
   }
   if (!fits) fail("{}: the shape is too large", name);
-  if (*reader.fortran && above_one > 1) fail("{}: is in Fortran order; store it with numpy.ascontiguousarray", name);
+  if (zeros > 0) total = 0;
+  if (*reader.fortran && above_one > 1 && zeros == 0)
+    fail("{}: is in Fortran order; store it with numpy.ascontiguousarray", name);
   array.data = take_bytes(bytes, start + length, static_cast<uint64_t>(total), name, "the array");
   const uint64_t behind = bytes.size() - (start + length + static_cast<uint64_t>(total));
   if (behind > 0) fail("{}: {} bytes lie behind the array", name, behind);
@@ -268,8 +271,8 @@ void write_npy(const fs::path& path, DType dtype, const Dims& shape, const void*
     if (k.dtype == dtype) descr = (k.bytes == 1 ? "|" : "<") + std::string(k.code);
   if (descr.empty()) fail("{}: numpy has no bfloat16; convert to f32 first", path.string());
   std::string sizes;
-  for (int i = 0; i < shape.rank; ++i)
-    sizes += fmt::format("{}{}", shape[i], shape.rank == 1 || i + 1 < shape.rank ? "," : "");
+  for (int i = 0; i < shape.rank; ++i) sizes += fmt::format("{}{}", i > 0 ? ", " : "", shape[i]);
+  if (shape.rank == 1) sizes += ",";  // a tuple of one, as Python writes it
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, sizes);
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';  // the data begins at a multiple of 64

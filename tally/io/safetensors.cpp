@@ -73,13 +73,16 @@ Entry read_entry(const std::string& name, const Json& json, const std::string& f
   e.tensor.dtype_name = dtype.as_string();
   if (shape.as_array().size() > static_cast<size_t>(kMaxRank))
     fail("{}: it has {} axes; at most {} are supported", where, shape.as_array().size(), kMaxRank);
-  uint64_t elements = 1;
+  uint64_t elements = 1, above_zero = 1;  // the second without the zeros, so that strides fit as well
   bool fits = true;
   for (const Json& size : shape.as_array()) {
     const uint64_t n = unsigned_at(size, where, "shape");
-    fits = multiply(elements, n, elements) && fits;
+    elements = n == 0 ? 0 : elements;
+    fits = multiply(above_zero, n == 0 ? 1 : n, above_zero) && above_zero <= uint64_t{INT64_MAX} / 8 && fits;
     e.tensor.shape.v[e.tensor.shape.rank++] = static_cast<int64_t>(n);
   }
+  if (!fits) fail("{}: the shape {} is too large", where, shape.dump());
+  if (elements > 0) elements = above_zero;
   e.begin = unsigned_at(offsets.as_array()[0], where, "data_offsets");
   e.end = unsigned_at(offsets.as_array()[1], where, "data_offsets");
   if (e.begin > e.end) fail("{}: its data ends ({}) before it begins ({})", where, e.end, e.begin);
@@ -87,13 +90,11 @@ Entry read_entry(const std::string& name, const Json& json, const std::string& f
     if (e.tensor.dtype_name != d.name) continue;
     e.tensor.dtype = d.dtype;
     uint64_t bits = 0;
-    fits = fits && multiply(elements, d.bits, bits) && bits / 8 <= uint64_t{INT64_MAX};
-    if (!fits) fail("{}: the shape {} is too large", where, shape.dump());
+    if (!multiply(elements, d.bits, bits)) fail("{}: the shape {} is too large", where, shape.dump());
     if (bits % 8 != 0 || bits / 8 != e.end - e.begin)
       fail("{}: shape {} of {} is {} bytes, but data_offsets give {}", where, shape.dump(), d.name, (bits + 7) / 8,
            e.end - e.begin);
   }
-  if (!fits) fail("{}: the shape {} is too large", where, shape.dump());
   return e;
 }
 
