@@ -90,6 +90,7 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::binary),         row(&K::fill),
           row(&K::copy),           row(&K::swiglu),
           row(&K::swiglu_backward), row(&K::reduce),
+          row(&K::max_backward),
           row(&K::matmul),         row(&K::layer_norm),
           row(&K::layer_norm_backward), row(&K::rms_norm),
           row(&K::rms_norm_backward),   row(&K::softmax),

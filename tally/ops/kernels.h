@@ -29,6 +29,7 @@ struct Kernels {
   Kernel<SwigluArgs> swiglu = nullptr;
   Kernel<SwigluBackwardArgs> swiglu_backward = nullptr;
   Kernel<ReduceArgs> reduce = nullptr;
+  Kernel<MaxBackwardArgs> max_backward = nullptr;
   Kernel<MatmulArgs> matmul = nullptr;
   Kernel<LayerNormArgs> layer_norm = nullptr;
   Kernel<LayerNormBackwardArgs> layer_norm_backward = nullptr;

@@ -17,15 +17,24 @@ struct ReduceArgs {
   double scale;
   Device device() const { return out.device; }
   // n - 1 operations join n numbers; counted as n (the first joins the neutral element). A scale is one more an output.
-  Cost cost() const {
-    return {0, x.numel() + (scale != 1.0 ? out.numel() : 0), x.bytes(), out.bytes(), 0};
-  }
+  Cost cost() const { return {0, x.numel() + (scale != 1.0 ? out.numel() : 0), x.bytes(), out.bytes(), 0}; }
+};
+
+// dx = grad / (number of elements of x equal to their maximum) where x equals the maximum, else 0.
+// grad and max have the reduced shape (axes of size 1), x and dx the full one.
+// Counted: one comparison and one addition (of 0 or 1) an element, one division an output.
+struct MaxBackwardArgs {
+  static constexpr const char* name = "max_backward";
+  View grad, x, max, dx;
+  Device device() const { return dx.device; }
+  Cost cost() const { return {0, 2 * x.numel() + max.numel(), grad.bytes() + x.bytes() + max.bytes(), dx.bytes(), 0}; }
 };
 
 #ifdef TALLY_ISA
 namespace TALLY_ISA {
 void reduce(const ReduceArgs&);
-}
+void max_backward(const MaxBackwardArgs&);
+}  // namespace TALLY_ISA
 #endif
 
 }  // namespace tally

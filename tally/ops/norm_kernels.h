@@ -1,0 +1,99 @@
+// LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467) over the last
+// axis. A view of rank 0 stands for a tensor that is not there (no weight, no bias, a gradient nobody asked for).
+#pragma once
+
+#include "tally/core/cost.h"
+
+namespace tally {
+
+TALLY_INLINE bool norm_has(const View& v) { return v.size.rank > 0; }
+TALLY_INLINE int64_t norm_bytes(const View& v) { return norm_has(v) ? v.bytes() : 0; }
+
+// Gradients of weight and bias are sums over rows: first over fixed groups of rows into a scratch of (groups, d)
+// numbers each, then over the groups. Both functions depend on the number of rows only.
+TALLY_INLINE int64_t norm_group_rows(int64_t rows) {
+  const int64_t few = (rows + 63) / 64;
+  return few < 16 ? 16 : few;
+}
+TALLY_INLINE int64_t norm_groups(int64_t rows) {
+  const int64_t size = norm_group_rows(rows);
+  return (rows + size - 1) / size;
+}
+
+// out = (x - mean) * rstd * weight + bias; rstd = 1 / sqrt(variance + eps). x, out (..., d); weight, bias (d);
+// mean, rstd (rows) in f32 (f64 for f64).
+// Counted a row: mean d + 1, variance 3d + 1, rstd 3, out 2d, and d each for weight and bias.
+struct LayerNormArgs {
+  static constexpr const char* name = "layer_norm";
+  View x, weight, bias, out, mean, rstd;
+  double eps;
+  Device device() const { return out.device; }
+  Cost cost() const {
+    const int64_t factors = 6 + norm_has(weight) + norm_has(bias);
+    return {0, x.numel() * factors + rstd.numel() * 5, x.bytes() + norm_bytes(weight) + norm_bytes(bias),
+            out.bytes() + mean.bytes() + rstd.bytes(), 0};
+  }
+};
+
+// n = (x - mean) * rstd, h = grad * weight: dx = rstd * (h - mean(h) - n * mean(h * n)); dweight = sum of grad * n and
+// dbias = sum of grad over rows, added to what is there with the flags. scratch (2 if both are wanted, groups, d).
+// Counted an element: n 2, h 1 with a weight; dx 3 for the sums (one product, two additions) and 4; dweight 2, dbias 1;
+// a row: 2 divisions for dx; a column: 1 for each accumulation.
+struct LayerNormBackwardArgs {
+  static constexpr const char* name = "layer_norm_backward";
+  View grad, x, weight, mean, rstd, dx, dweight, dbias, scratch;
+  bool add_weight, add_bias;
+  Device device() const { return grad.device; }
+  Cost cost() const {
+    int64_t factors = 2 * norm_has(dweight) + norm_has(dbias);
+    if (norm_has(dx) || norm_has(dweight)) factors += 2;
+    if (norm_has(dx)) factors += 7 + norm_has(weight);
+    const int64_t once =
+        (norm_has(dx) ? 2 * rstd.numel() : 0) + (add_weight ? dweight.numel() : 0) + (add_bias ? dbias.numel() : 0);
+    return {0, grad.numel() * factors + once,
+            grad.bytes() + x.bytes() + norm_bytes(weight) + mean.bytes() + rstd.bytes() +
+                (add_weight ? dweight.bytes() : 0) + (add_bias ? dbias.bytes() : 0),
+            norm_bytes(dx) + norm_bytes(dweight) + norm_bytes(dbias), 0};
+  }
+};
+
+// out = x * rstd * weight; rstd = 1 / sqrt(mean(x^2) + eps).
+// Counted a row: 2d + 1 for the mean, rstd 3, out d, weight d.
+struct RmsNormArgs {
+  static constexpr const char* name = "rms_norm";
+  View x, weight, out, rstd;
+  double eps;
+  Device device() const { return out.device; }
+  Cost cost() const {
+    return {0, x.numel() * (3 + norm_has(weight)) + rstd.numel() * 4, x.bytes() + norm_bytes(weight),
+            out.bytes() + rstd.bytes(), 0};
+  }
+};
+
+// n = x * rstd, h = grad * weight: dx = rstd * (h - n * mean(h * n)); dweight = sum of grad * n over rows.
+// Counted an element: n 1, h 1 with a weight; dx 2 for the sum and 3; dweight 2; a row: 1 division for dx; a column: 1
+// for the accumulation.
+struct RmsNormBackwardArgs {
+  static constexpr const char* name = "rms_norm_backward";
+  View grad, x, weight, rstd, dx, dweight, scratch;
+  bool add_weight;
+  Device device() const { return grad.device; }
+  Cost cost() const {
+    int64_t factors = 1 + 2 * norm_has(dweight);
+    if (norm_has(dx)) factors += 5 + norm_has(weight);
+    return {0, grad.numel() * factors + (norm_has(dx) ? rstd.numel() : 0) + (add_weight ? dweight.numel() : 0),
+            grad.bytes() + x.bytes() + norm_bytes(weight) + rstd.bytes() + (add_weight ? dweight.bytes() : 0),
+            norm_bytes(dx) + norm_bytes(dweight), 0};
+  }
+};
+
+#ifdef TALLY_ISA
+namespace TALLY_ISA {
+void layer_norm(const LayerNormArgs&);
+void layer_norm_backward(const LayerNormBackwardArgs&);
+void rms_norm(const RmsNormArgs&);
+void rms_norm_backward(const RmsNormBackwardArgs&);
+}  // namespace TALLY_ISA
+#endif
+
+}  // namespace tally

@@ -1,0 +1,32 @@
+// Softmax over the last axis of views with any strides (the op moves its axis to the end).
+#pragma once
+
+#include "tally/core/cost.h"
+
+namespace tally {
+
+// out = exp(x - max) / sum. A row that is -inf throughout gives zeros.
+// Counted an element: comparison, subtraction, exp, addition, division.
+struct SoftmaxArgs {
+  static constexpr const char* name = "softmax";
+  View x, out;
+  Device device() const { return out.device; }
+  Cost cost() const { return {0, 5 * x.numel(), x.bytes(), out.bytes(), 0}; }
+};
+
+// dx = y * (grad - sum(grad * y)), y the result of the forward. Counted an element: 2 for the sum, 2.
+struct SoftmaxBackwardArgs {
+  static constexpr const char* name = "softmax_backward";
+  View grad, y, dx;
+  Device device() const { return dx.device; }
+  Cost cost() const { return {0, 4 * dx.numel(), grad.bytes() + y.bytes(), dx.bytes(), 0}; }
+};
+
+#ifdef TALLY_ISA
+namespace TALLY_ISA {
+void softmax(const SoftmaxArgs&);
+void softmax_backward(const SoftmaxBackwardArgs&);
+}  // namespace TALLY_ISA
+#endif
+
+}  // namespace tally
