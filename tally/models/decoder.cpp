@@ -1,0 +1,115 @@
+#include "tally/models/decoder.h"
+
+#include <cmath>
+#include <map>
+
+#include "tally/base/error.h"
+#include "tally/ops/cross_entropy.h"
+#include "tally/ops/dropout.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/matmul.h"
+#include "tally/ops/view.h"
+
+namespace tally {
+
+namespace {
+
+Activation activation_of(const std::string& name) {
+  static const std::map<std::string, Activation> all = {{"swiglu", Activation::kSwiglu},
+                                                        {"gelu", Activation::kGelu},
+                                                        {"gelu_tanh", Activation::kGeluTanh},
+                                                        {"relu", Activation::kRelu},
+                                                        {"silu", Activation::kSilu}};
+  return all.at(name);
+}
+
+// One stream a dropout site and step, so that no two masks share numbers.
+uint64_t dropout_stream(int64_t step, int64_t site) {
+  return static_cast<uint64_t>(RandomStream::kDropout) + (static_cast<uint64_t>(step) << 16) + static_cast<uint64_t>(site);
+}
+
+}  // namespace
+
+Tensor Model::loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context) {
+  Tensor y = logits(ids, context);
+  ScopeGuard scope("loss");
+  return cross_entropy(std::move(y), targets);
+}
+
+Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device) : config_(c) {
+  c.check();
+  Init init(seed, device, dtype_from_name(c.dtype));
+  const double std = 0.02, out_std = c.n_layers > 0 ? 0.02 / std::sqrt(2.0 * static_cast<double>(c.n_layers)) : 0.02;
+  const NormKind norm = c.norm == "layer" ? NormKind::kLayer : NormKind::kRms;
+  embed_ = Embedding(init, c.vocab_size, c.d_model, std);
+  if (c.position == "learned") position_ = Embedding(init, c.context, c.d_model, std);
+  for (int64_t i = 0; i < c.n_layers; ++i) {
+    Block b;
+    b.attn_norm = Norm(init, norm, c.d_model, c.bias, c.norm_eps);
+    b.attn = Attention(init, c.d_model, c.n_heads, c.n_kv_heads, c.head_dim(), c.bias, std, out_std);
+    b.mlp_norm = Norm(init, norm, c.d_model, c.bias, c.norm_eps);
+    b.mlp = Mlp(init, activation_of(c.activation), c.d_model, c.d_ff, c.bias, std, out_std);
+    blocks_.push_back(std::move(b));
+  }
+  norm_ = Norm(init, norm, c.d_model, c.bias, c.norm_eps);
+  if (!c.tied) head_ = Linear(init, c.d_model, c.vocab_size, false, std);
+  if (c.position == "rope") {
+    rope_.table = rope_table(c.context, c.head_dim(), c.rope_theta, device);
+    rope_.style = c.rope_style == "interleaved" ? RopeStyle::kInterleaved : RopeStyle::kHalfSplit;
+  }
+}
+
+void Decoder::visit(Params& p) {
+  p.child("embed", embed_);
+  p.child("position", position_);
+  for (size_t i = 0; i < blocks_.size(); ++i) p.child("blocks." + std::to_string(i), blocks_[i]);
+  p.child("norm", norm_);
+  p.child("head", head_);
+}
+
+std::unique_ptr<KvCache> Decoder::new_cache(int64_t batch, int64_t capacity) const {
+  return std::make_unique<KvCache>(config_.n_layers, batch, capacity, config_.n_kv_heads, config_.head_dim(),
+                                   embed_.weight.dtype(), embed_.weight.device());
+}
+
+Tensor Decoder::drop(const Tensor& x, const ForwardContext& context, int64_t site) const {
+  if (!context.training || config_.dropout == 0) return x;
+  return dropout(x, config_.dropout, context.seed, dropout_stream(context.step, site));
+}
+
+Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
+  if (ids.dim() != 2) fail("a model takes ids of shape (batch, time), not {}", str(ids.sizes()));
+  const int64_t t = ids.size(1), first = context.cache ? context.cache->length() : 0;
+  if (first + t > config_.context) fail("{} positions are beyond the model's context of {}", first + t, config_.context);
+  Tensor x;
+  {
+    ScopeGuard scope("embed");
+    x = embed_(ids);
+    if (position_.weight.defined()) x = add(x, slice(position_.weight, 0, first, first + t));
+    x = drop(x, context, 0);
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& b = blocks_[i];
+    const int64_t layer = static_cast<int64_t>(i);
+    ScopeGuard block("blocks." + std::to_string(i));
+    {
+      ScopeGuard scope("attn");
+      x = add(x, drop(b.attn(b.attn_norm(x), rope_, context.cache, layer), context, 2 * layer + 1));
+    }
+    {
+      ScopeGuard scope("mlp");
+      x = add(x, drop(b.mlp(b.mlp_norm(x)), context, 2 * layer + 2));
+    }
+  }
+  if (context.cache) context.cache->advance(t);
+  ScopeGuard scope("head");
+  if (context.last_only) x = slice(x, 1, t - 1, t);
+  x = norm_(x);
+  return config_.tied ? linear(x, embed_.weight) : head_(x);
+}
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device) {
+  return std::make_unique<Decoder>(config, seed, device);
+}
+
+}  // namespace tally

@@ -1,0 +1,39 @@
+// The pre-norm decoder: x += attention(norm(x)); x += mlp(norm(x)); head(norm(x)).
+#pragma once
+
+#include "tally/models/model.h"
+#include "tally/nn/attention.h"
+#include "tally/nn/mlp.h"
+
+namespace tally {
+
+struct Block {
+  Norm attn_norm, mlp_norm;
+  Attention attn;
+  Mlp mlp;
+  void visit(Params& p) {
+    p.child("attn_norm", attn_norm), p.child("attn", attn);
+    p.child("mlp_norm", mlp_norm), p.child("mlp", mlp);
+  }
+};
+
+class Decoder : public Model {
+ public:
+  // GPT-2's initialisation: N(0, 0.02), residual outputs N(0, 0.02 / sqrt(2 layers)), norms 1, biases 0.
+  Decoder(const ModelConfig& config, uint64_t seed, Device device);
+  Tensor logits(const Tensor& ids, const ForwardContext& context) override;
+  void visit(Params& p) override;
+  const ModelConfig& config() const override { return config_; }
+  std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const override;
+
+ private:
+  Tensor drop(const Tensor& x, const ForwardContext& context, int64_t site) const;
+  ModelConfig config_;
+  Embedding embed_, position_;
+  std::vector<Block> blocks_;
+  Norm norm_;
+  Linear head_;  // without weight when tied
+  Rope rope_;
+};
+
+}  // namespace tally

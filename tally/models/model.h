@@ -1,0 +1,39 @@
+// A language model: token ids to logits. Decoder (decoder.h) is the config-driven one.
+#pragma once
+
+#include <memory>
+
+#include "tally/core/tensor.h"
+#include "tally/models/config.h"
+#include "tally/nn/kv_cache.h"
+#include "tally/nn/param.h"
+
+namespace tally {
+
+// What a forward may depend on besides ids and weights.
+struct ForwardContext {
+  bool training = false;  // dropout is on
+  uint64_t seed = 0;      // dropout's
+  int64_t step = 0;
+  KvCache* cache = nullptr;  // ids are the positions after its length; it is advanced
+  bool last_only = false;    // logits of the last position only: (B, 1, V)
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // ids (B, T) i32 -> logits (B, T, V). Throws Error when T goes beyond the context.
+  virtual Tensor logits(const Tensor& ids, const ForwardContext& context = {}) = 0;
+  virtual void visit(Params& p) = 0;
+  virtual const ModelConfig& config() const = 0;
+  virtual std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const = 0;
+
+  std::vector<Param> params() { return params_of(*this); }
+  // Mean cross-entropy of targets (B, T), ids outside counted with -100; the logits are given up to the loss.
+  Tensor loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context = {});
+};
+
+// The one place that turns a config into a model.
+std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device = kCpu);
+
+}  // namespace tally

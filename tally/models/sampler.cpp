@@ -1,0 +1,82 @@
+#include "tally/models/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tally/base/error.h"
+#include "tally/base/rng.h"
+
+namespace tally {
+
+void SamplerConfig::fields(Fields& f) {
+  f("temperature", temperature, "divides the logits; 0 takes the largest", 0, 1e6);
+  f("top_k", top_k, "keep the k likeliest tokens; 0 is off", 0, 1 << 24);
+  f("top_p", top_p, "keep the likeliest tokens up to this probability; 1 is off", 0, 1);
+  f("min_p", min_p, "drop tokens below this share of the likeliest; 0 is off", 0, 1);
+  f("repetition_penalty", repetition_penalty, "divides the logits of tokens seen before; 1 is off", 0.01, 100);
+  f("seed", seed, "of the draws", 0, 9e18);
+}
+
+namespace {
+
+struct Candidate {
+  int32_t id;
+  double logit, p;
+};
+
+void penalise(std::vector<Candidate>& all, std::span<const int32_t> history, double penalty) {
+  std::vector<bool> seen(all.size());
+  for (int32_t id : history)
+    if (id >= 0 && static_cast<size_t>(id) < all.size()) seen[id] = true;
+  for (Candidate& c : all)
+    if (seen[c.id]) c.logit = c.logit > 0 ? c.logit / penalty : c.logit * penalty;
+}
+
+// Probabilities of candidates sorted by falling logit.
+void normalise(std::vector<Candidate>& all, double temperature) {
+  double sum = 0;
+  for (Candidate& c : all) sum += c.p = std::exp((c.logit - all[0].logit) / temperature);
+  for (Candidate& c : all) c.p /= sum;
+}
+
+}  // namespace
+
+int32_t sample(std::span<const float> logits, std::span<const int32_t> history, const SamplerConfig& config,
+               int64_t position) {
+  std::vector<Candidate> all(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) fail_run("the model's logit of token {} is NaN: its weights are broken", i);
+    all[i] = {static_cast<int32_t>(i), logits[i], 0};
+  }
+  if (config.repetition_penalty != 1) penalise(all, history, config.repetition_penalty);
+  const auto larger = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  };
+  if (config.temperature == 0 || config.top_k == 1) return std::min_element(all.begin(), all.end(), larger)->id;
+  if (config.top_k > 0 && static_cast<size_t>(config.top_k) < all.size()) {
+    std::nth_element(all.begin(), all.begin() + config.top_k, all.end(), larger);
+    all.resize(static_cast<size_t>(config.top_k));
+  }
+  std::sort(all.begin(), all.end(), larger);
+  if (!std::isfinite(all[0].logit)) fail_run("no logit is finite: the model's weights are broken");
+  normalise(all, config.temperature);
+  size_t keep = all.size();
+  if (config.top_p < 1) {
+    double sum = 0;
+    for (keep = 0; keep < all.size() && (keep == 0 || sum < config.top_p); ++keep) sum += all[keep].p;
+  }
+  if (config.min_p > 0)
+    while (keep > 1 && all[keep - 1].p < config.min_p * all[0].p) --keep;
+  all.resize(keep);
+  double rest = 0;
+  for (const Candidate& c : all) rest += c.p;
+  const uint64_t bits = random_u64(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(RandomStream::kSample),
+                                   static_cast<uint64_t>(position));
+  double u = static_cast<double>(bits >> 11) * 0x1p-53 * rest;
+  for (const Candidate& c : all)
+    if ((u -= c.p) < 0) return c.id;
+  return all.back().id;
+}
+
+}  // namespace tally
