@@ -52,7 +52,19 @@ TALLY_INLINE Vec load(const float* p) {
 }
 TALLY_INLINE void store(float* p, Vec x) { __builtin_memcpy(p, &x, sizeof x); }
 
+#if defined(TALLY_SIMD_V4)
+TALLY_INLINE Vec widen(VecU16 x) {
+  const __m512i u = _mm512_maskz_cvtepu16_epi32(0xFFFF, __builtin_bit_cast(__m256i, x));
+  return from_bits(__builtin_bit_cast(VecU, u) << 16);
+}
+#elif defined(TALLY_SIMD_V3)
+TALLY_INLINE Vec widen(VecU16 x) {
+  const __m256i u = _mm256_cvtepu16_epi32(__builtin_bit_cast(__m128i, x));
+  return from_bits(__builtin_bit_cast(VecU, u) << 16);
+}
+#else
 TALLY_INLINE Vec widen(VecU16 x) { return from_bits(__builtin_convertvector(x, VecU) << 16); }
+#endif
 TALLY_INLINE VecU16 narrow(Vec x) {  // to_bf16 of view.h on every lane
   const VecU u = bits_of(x);
   const VecU rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;

@@ -1,0 +1,446 @@
+// The packed CPU matrix product (matmul_kernels.h states its numerics).
+// As in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 2008: rows of A and
+// columns of B are packed into micro-panels ([k][rows], [k][columns], f32) and a micro-kernel keeps a tile of C in
+// registers over a block of K. Threads and tiles cut M and N, never K, so no element's sum depends on them.
+//  - Tall products: a block of A is packed into scratch by all threads, then every thread takes panels of B, packs each
+//    on its stack and runs over the block of A.
+//  - All others: a task is (batch, rows, columns); it packs both operands on its stack. With few rows every task reads
+//    its part of B once, which is what decoding needs.
+#include "tally/ops/matmul_kernels.h"
+
+#include "tally/base/parallel.h"
+#include "tally/ops/simd.h"
+
+namespace tally::TALLY_ISA {
+
+namespace {
+
+#if defined(TALLY_SIMD_V4)
+constexpr int kRows = 14;  // of a micro-tile: 28 of 32 registers are sums
+#elif defined(TALLY_SIMD_V3)
+constexpr int kRows = 6;  // 12 of 16
+#else
+constexpr int kRows = 4;
+#endif
+constexpr int kColumns = 2 * kLanes;
+constexpr int64_t kBlockK = MatmulPlan::kBlockK;
+constexpr int64_t kTaskRows = MatmulPlan::kTaskRows;
+constexpr int64_t kTaskColumns = 128;
+constexpr int64_t kPadding = 16;  // pack_lines writes whole vectors: up to 15 floats behind a panel
+
+TALLY_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+TALLY_INLINE int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// ---- packing: element (line i, step k) of a panel goes to to[k * pitch + i]
+
+// A matrix as packing sees it: `line` is the stride between rows of A or columns of B, `step` the stride along K.
+struct Operand {
+  const char* data;
+  DType dtype;
+  int64_t line, step;
+
+  TALLY_INLINE Operand at(int64_t lines, int64_t steps) const {
+    return {data + (lines * line + steps * step) * item_size(dtype), dtype, line, step};
+  }
+};
+
+// In every group of four lanes: elements I J K L of the group's eight (a's four, then b's four).
+template <int I, int J, int K, int L>
+TALLY_INLINE Vec shuffle4(Vec a, Vec b) {
+#define TALLY_LANE(group, e) ((e) < 4 ? 4 * (group) + (e) : kLanes + 4 * (group) + (e)-4)
+#define TALLY_GROUP(g) TALLY_LANE(g, I), TALLY_LANE(g, J), TALLY_LANE(g, K), TALLY_LANE(g, L)
+#if defined(TALLY_SIMD_V4)
+  return __builtin_shufflevector(a, b, TALLY_GROUP(0), TALLY_GROUP(1), TALLY_GROUP(2), TALLY_GROUP(3));
+#elif defined(TALLY_SIMD_V3)
+  return __builtin_shufflevector(a, b, TALLY_GROUP(0), TALLY_GROUP(1));
+#else
+  return __builtin_shufflevector(a, b, TALLY_GROUP(0));
+#endif
+#undef TALLY_GROUP
+#undef TALLY_LANE
+}
+
+// The 16 bytes at p[0], p[4], p[8] ... one after the other.
+TALLY_INLINE Vec load_every_fourth(const char* const* p) {
+#if defined(TALLY_SIMD_V4)
+  const auto part = [&](int i) { return _mm_loadu_ps(reinterpret_cast<const float*>(p[i])); };
+  __m512 x = _mm512_castps128_ps512(part(0));
+  x = _mm512_insertf32x4(x, part(4), 1);
+  x = _mm512_insertf32x4(x, part(8), 2);
+  return _mm512_insertf32x4(x, part(12), 3);
+#elif defined(TALLY_SIMD_V3)
+  const auto part = [&](int i) { return _mm_loadu_ps(reinterpret_cast<const float*>(p[i])); };
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(part(0)), part(4), 1);
+#else
+  return load(reinterpret_cast<const float*>(p[0]));
+#endif
+}
+
+// kLanes lines of which each is contiguous along K. A pair of bf16 is moved as one f32 and split behind the transpose.
+template <class T>
+void pack_lines(float* to, int64_t pitch, const T* from, int64_t line, int64_t lines, int64_t steps) {
+  constexpr int kStep = 16 / sizeof(T);  // elements in 16 bytes
+  constexpr int kPieces = kLanes / 4;    // 16-byte pieces of a line taken together
+  const char* p[kLanes];
+  for (int i = 0; i < kLanes; ++i) p[i] = reinterpret_cast<const char*>(from + least(i, lines - 1) * line);
+  int64_t k = 0;
+  for (; k + kPieces * kStep <= steps; k += kPieces * kStep) {
+    Vec x[kPieces][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kPieces; ++j) {
+        const char* q[kLanes];
+#pragma GCC unroll 4
+        for (int l = 0; l < kLanes; l += 4) q[l] = p[i + l] + j * 16;
+        x[j][i] = load_every_fourth(q);
+      }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) p[i] += kPieces * 16;
+#pragma GCC unroll 4
+    for (int j = 0; j < kPieces; ++j) {
+      const Vec low0 = shuffle4<0, 4, 1, 5>(x[j][0], x[j][1]), low1 = shuffle4<0, 4, 1, 5>(x[j][2], x[j][3]);
+      const Vec high0 = shuffle4<2, 6, 3, 7>(x[j][0], x[j][1]), high1 = shuffle4<2, 6, 3, 7>(x[j][2], x[j][3]);
+      const Vec y[4] = {shuffle4<0, 1, 4, 5>(low0, low1), shuffle4<2, 3, 6, 7>(low0, low1),
+                        shuffle4<0, 1, 4, 5>(high0, high1), shuffle4<2, 3, 6, 7>(high0, high1)};
+      float* t = to + (k + j * kStep) * pitch;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (sizeof(T) == 4) {
+          store(t + i * pitch, y[i]);
+        } else {
+          store(t + 2 * i * pitch, from_bits(bits_of(y[i]) << 16));
+          store(t + (2 * i + 1) * pitch, from_bits(bits_of(y[i]) & 0xFFFF0000u));
+        }
+      }
+    }
+  }
+  for (; k < steps; ++k)
+    for (int64_t i = 0; i < lines; ++i) to[k * pitch + i] = load_one(from + i * line + k);
+}
+
+// Lines next to each other in memory.
+template <class T>
+void pack_steps(float* to, int64_t pitch, const T* from, int64_t step, int64_t lines, int64_t steps) {
+  if (lines == kColumns) {
+    for (int64_t k = 0; k < steps; ++k, to += pitch, from += step)
+      store(to, load(from)), store(to + kLanes, load(from + kLanes));
+    return;
+  }
+  for (int64_t k = 0; k < steps; ++k, to += pitch, from += step) {
+    int64_t i = 0;
+    for (; i + kLanes <= lines; i += kLanes) store(to + i, load(from + i));
+    if (i < lines) store_partial(to + i, load_partial(from + i, lines - i), lines - i);
+  }
+}
+
+template <class T>
+void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
+  const T* from = reinterpret_cast<const T*>(x.data);
+  if (x.step == 1) {
+    for (int64_t i = 0; i < lines; i += kLanes)
+      pack_lines(to + i, pitch, from + i * x.line, x.line, least(kLanes, lines - i), steps);
+  } else if (x.line == 1) {
+    pack_steps(to, pitch, from, x.step, lines, steps);
+  } else {
+    for (int64_t k = 0; k < steps; ++k)
+      for (int64_t i = 0; i < lines; ++i) to[k * pitch + i] = load_one(from + i * x.line + k * x.step);
+  }
+}
+
+void pack(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
+  x.dtype == DType::kBF16 ? pack_typed<bf16>(to, pitch, x, lines, steps)
+                          : pack_typed<float>(to, pitch, x, lines, steps);
+}
+
+// Columns of B behind the last one are zero.
+void pack_b(float* to, const Operand& b, int64_t columns, int64_t steps) {
+  if (columns < kColumns)
+    for (int64_t i = 0; i < kBlockK * kColumns; ++i) to[i] = 0.0f;
+  pack(to, kColumns, b, columns, steps);
+}
+
+// Rows cut into panels of at most kRows, of as equal size as possible, at a fixed place each.
+struct Panels {
+  int64_t rows, count, steps;
+  TALLY_INLINE Panels(int64_t rows, int64_t steps) : rows(rows), count(parts(rows, kRows)), steps(steps) {}
+  TALLY_INLINE int64_t first(int64_t panel) const { return rows * panel / count; }
+  TALLY_INLINE int64_t offset(int64_t panel) const { return first(panel) * steps + panel * kPadding; }
+  void pack_a(float* to, const Operand& a, int64_t panel) const {
+    const int64_t row = first(panel), n = first(panel + 1) - row;
+    pack(to + offset(panel), n, a.at(row, 0), n, steps);
+  }
+};
+constexpr int64_t kTaskFloats = kTaskRows * kBlockK + kPadding * (kTaskRows / 3 + 1);
+
+// ---- the micro-kernel
+
+// What becomes of a tile: c = sums, or c + sums when `add`; then + bias (kColumns floats) unless null.
+struct Tile {
+  float* c;
+  int64_t pitch;
+  bool add;
+  const float* bias;
+};
+
+// a: [k][R], b: [k][kColumns].
+template <int R>
+void micro(int64_t steps, const float* a, const float* b, const Tile& t) {
+  Vec sum[R][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < steps; ++k, a += R, b += kColumns) {
+    const Vec b0 = load(b), b1 = load(b + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const Vec x = broadcast(a[i]);
+      sum[i][0] = fmadd(x, b0, sum[i][0]);
+      sum[i][1] = fmadd(x, b1, sum[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      float* c = t.c + i * t.pitch + j * kLanes;
+      Vec x = sum[i][j];
+      if (t.add) x = load(c) + x;
+      if (t.bias != nullptr) x += load(t.bias + j * kLanes);
+      store(c, x);
+    }
+}
+
+using Micro = void (*)(int64_t, const float*, const float*, const Tile&);
+template <int R>
+constexpr Micro micro_of(int64_t rows) {
+  if constexpr (R == 0)
+    return nullptr;
+  else
+    return rows == R ? micro<R> : micro_of<R - 1>(rows);
+}
+struct MicroTable {
+  Micro of[kRows + 1];
+  constexpr MicroTable() {
+    for (int i = 0; i <= kRows; ++i) of[i] = micro_of<kRows>(i);
+  }
+};
+constexpr MicroTable kMicro;
+
+TALLY_INLINE void micro_panel(const Panels& panels, int64_t panel, const float* a, const float* b, const Tile& t) {
+  const int64_t row = panels.first(panel), n = panels.first(panel + 1) - row;
+  kMicro.of[n](panels.steps, a + panels.offset(panel), b, {t.c + row * t.pitch, t.pitch, t.add, t.bias});
+}
+
+// ---- C between its own layout and rows of f32
+
+struct Result {
+  char* data;
+  DType dtype;
+  int64_t row, column;  // strides
+
+  TALLY_INLINE Result at(int64_t r, int64_t c) const {
+    return {data + (r * row + c * column) * item_size(dtype), dtype, row, column};
+  }
+  TALLY_INLINE bool direct() const { return dtype == DType::kF32 && column == 1; }
+};
+
+template <class T>
+void read_typed(float* to, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  const T* from = reinterpret_cast<const T*>(c.data);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[i * pitch + j] = load_one(from + i * c.row + j * c.column);
+}
+template <class T>
+void write_typed(const float* from, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  T* to = reinterpret_cast<T*>(c.data);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) store_one(to + i * c.row + j * c.column, from[i * pitch + j]);
+}
+void read_result(float* to, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  c.dtype == DType::kBF16 ? read_typed<bf16>(to, pitch, c, rows, columns)
+                          : read_typed<float>(to, pitch, c, rows, columns);
+}
+void write_result(const float* from, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  c.dtype == DType::kBF16 ? write_typed<bf16>(from, pitch, c, rows, columns)
+                          : write_typed<float>(from, pitch, c, rows, columns);
+}
+
+// ---- one product (a batch element)
+
+struct Product {
+  Operand a, b;
+  Result c;
+  View bias;
+  int64_t m, n, k;
+  bool accumulate, has_bias;
+
+  TALLY_INLINE void read_bias(float* to, int64_t first, int64_t columns) const {
+    for (int64_t j = 0; j < columns; ++j) {
+      const int64_t at = (first + j) * bias.stride[0];
+      to[j] = bias.dtype == DType::kBF16 ? to_float(bias.ptr<const bf16>()[at]) : bias.ptr<const float>()[at];
+    }
+  }
+};
+
+// A panel of B over panels [first, last) of a packed block of A, straight into C or, where C's panel is not kColumns
+// whole columns of f32, through a small buffer.
+void run_panel(const Panels& panels, int64_t first, int64_t last, const float* a, const float* b, const Result& c,
+               int64_t columns, bool add, const float* bias) {
+  if (c.direct() && columns == kColumns) {
+    const Tile tile{reinterpret_cast<float*>(c.data), c.row, add, bias};
+    for (int64_t i = first; i < last; ++i) micro_panel(panels, i, a, b, tile);
+    return;
+  }
+  alignas(64) float buffer[kRows * kColumns];
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t row = panels.first(i), rows = panels.first(i + 1) - row;
+    const Result part = c.at(row, 0);
+    for (float& x : buffer) x = 0.0f;
+    if (add) read_result(buffer, kColumns, part, rows, columns);
+    kMicro.of[rows](panels.steps, a + panels.offset(i), b, {buffer, kColumns, add, bias});
+    write_result(buffer, kColumns, part, rows, columns);
+  }
+}
+
+// Tall products: C is f32, so the running sums stand in C itself.
+void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
+  const int64_t column_panels = parts(p.n, kColumns);
+  for (int64_t row = 0; row < p.m; row += plan.block_rows) {
+    const int64_t rows = least(plan.block_rows, p.m - row);
+    const int64_t splits = column_panels >= 16 ? 1 : least(parts(16, column_panels), parts(rows, kTaskRows));
+    for (int64_t block = 0; block < plan.k_blocks; ++block) {
+      const int64_t k = block * kBlockK, steps = least(kBlockK, p.k - k);
+      const Panels panels(rows, steps);
+      const Operand a = p.a.at(row, k);
+      parallel_for(panels.count, 2, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) panels.pack_a(scratch, a, i);
+      });
+      parallel_for(column_panels * splits, 1, [&](int64_t begin, int64_t end) {
+        alignas(64) float b[kBlockK * kColumns];
+        alignas(64) float bias[kColumns] = {};
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i / splits * kColumns, part = i % splits;
+          const int64_t columns = least(kColumns, p.n - column);
+          const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
+          if (with_bias) p.read_bias(bias, column, columns);
+          pack_b(b, p.b.at(column, k), columns, steps);
+          run_panel(panels, panels.count * part / splits, panels.count * (part + 1) / splits, scratch, b,
+                    p.c.at(row, column), columns, p.accumulate || block > 0, with_bias ? bias : nullptr);
+        }
+      });
+    }
+  }
+}
+
+// One task of the others. The running sums of a C that is not f32 with unit stride stand in a buffer.
+void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+  alignas(64) float a[kTaskFloats];
+  alignas(64) float b[kBlockK * kColumns];
+  alignas(64) float bias[kTaskColumns] = {};
+  alignas(64) float sums[kTaskRows * kTaskColumns];
+  const Result c = p.c.at(row, column);
+  const Result to = c.direct() ? c : Result{reinterpret_cast<char*>(sums), DType::kF32, kTaskColumns, 1};
+  if (!c.direct() && p.accumulate) read_result(sums, kTaskColumns, c, rows, columns);
+  if (p.has_bias) p.read_bias(bias, column, columns);
+  for (int64_t k = 0; k < p.k; k += kBlockK) {
+    const int64_t steps = least(kBlockK, p.k - k);
+    const Panels panels(rows, steps);
+    for (int64_t i = 0; i < panels.count; ++i) panels.pack_a(a, p.a.at(row, k), i);
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      pack_b(b, p.b.at(column + j, k), least(kColumns, columns - j), steps);
+      run_panel(panels, 0, panels.count, a, b, to.at(0, j), least(kColumns, columns - j), p.accumulate || k > 0,
+                p.has_bias && k + steps == p.k ? bias + j : nullptr);
+    }
+  }
+  if (!c.direct()) write_result(sums, kTaskColumns, c, rows, columns);
+}
+
+// ---- f64 and K = 0
+
+void multiply_f64(const Product& p, int64_t row, int64_t rows) {
+  constexpr int64_t kWidth = 64;
+  for (int64_t i = row; i < row + rows; ++i)
+    for (int64_t j = 0; j < p.n; j += kWidth) {
+      const int64_t columns = least(kWidth, p.n - j);
+      double total[kWidth] = {}, sum[kWidth];
+      double* c = reinterpret_cast<double*>(p.c.at(i, j).data);
+      if (p.accumulate)
+        for (int64_t l = 0; l < columns; ++l) total[l] = c[l * p.c.column];
+      for (int64_t k = 0; k < p.k; ++k) {
+        if (k % kBlockK == 0)
+          for (double& x : sum) x = 0.0;
+        const double x = *reinterpret_cast<const double*>(p.a.at(i, k).data);
+        const double* b = reinterpret_cast<const double*>(p.b.at(j, k).data);
+        for (int64_t l = 0; l < columns; ++l) sum[l] += x * b[l * p.b.line];
+        if (k % kBlockK == kBlockK - 1 || k + 1 == p.k)
+          for (int64_t l = 0; l < columns; ++l) total[l] += sum[l];
+      }
+      for (int64_t l = 0; l < columns; ++l)
+        c[l * p.c.column] = total[l] + (p.has_bias ? p.bias.ptr<const double>()[(j + l) * p.bias.stride[0]] : 0.0);
+    }
+}
+
+// C = (C) (+ bias): what is left of a product with K = 0.
+void finish_empty(const Product& p, int64_t row, int64_t rows) {
+  for (int64_t i = row; i < row + rows; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      float x = 0.0f, bias = 0.0f;
+      if (p.accumulate) read_result(&x, 1, p.c.at(i, j), 1, 1);
+      if (p.has_bias) {
+        p.read_bias(&bias, j, 1);
+        x += bias;
+      }
+      write_result(&x, 1, p.c.at(i, j), 1, 1);
+    }
+}
+
+Product product_of(const MatmulArgs& args, int64_t batch) {
+  const auto base = [&](const View& v) { return v.ptr<char>() + batch * v.stride[0] * item_size(v.dtype); };
+  const View &a = args.a, &b = args.b, &c = args.c;
+  return {{base(a), a.dtype, a.stride[1], a.stride[2]},
+          {base(b), b.dtype, b.stride[2], b.stride[1]},
+          {base(c), c.dtype, c.stride[1], c.stride[2]},
+          args.bias,
+          c.size[1],
+          c.size[2],
+          a.size[2],
+          args.accumulate,
+          args.has_bias};
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& args) {
+  const int64_t batch = args.c.size[0], m = args.c.size[1], n = args.c.size[2], k = args.a.size[2];
+  if (batch == 0 || m == 0 || n == 0) return;
+  if (args.c.dtype == DType::kF64 || k == 0) {
+    const int64_t grain = parts(int64_t{1} << 16, n * (k + 1));
+    parallel_for(batch * m, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Product p = product_of(args, i / m);
+        args.c.dtype == DType::kF64 ? multiply_f64(p, i % m, 1) : finish_empty(p, i % m, 1);
+      }
+    });
+    return;
+  }
+  const MatmulPlan plan(batch, m, n, k, args.c.dtype == DType::kF32);
+  if (plan.row_blocks > 0 && args.c.stride[2] == 1) {
+    for (int64_t i = 0; i < batch; ++i) multiply_tall(product_of(args, i), plan, args.scratch.ptr<float>());
+    return;
+  }
+  // Tasks of like size; several small ones at a time.
+  const int64_t row_parts = parts(m, kTaskRows), column_parts = parts(n, kTaskColumns);
+  const int64_t per_batch = row_parts * column_parts;
+  const int64_t task_work = parts(m, row_parts) * least(n, kTaskColumns) * k;
+  parallel_for(batch * per_batch, parts(int64_t{1} << 15, task_work), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row_part = i % per_batch / column_parts, column = i % column_parts * kTaskColumns;
+      const int64_t row = m * row_part / row_parts;
+      multiply_task(product_of(args, i / per_batch), row, m * (row_part + 1) / row_parts - row, column,
+                    least(kTaskColumns, n - column));
+    }
+  });
+}
+
+}  // namespace tally::TALLY_ISA
