@@ -100,7 +100,7 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::embedding_backward), row(&K::gather),
           row(&K::gather_backward), row(&K::dropout),
           row(&K::attention),      row(&K::attention_backward),
-          row(&K::adamw),          row(&K::sum_squares)};
+          row(&K::adamw),          row(&K::sum_squares), row(&K::fma_probe)};
 }
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include "tally/ops/matmul_kernels.h"
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
+#include "tally/ops/probe_kernels.h"
 #include "tally/ops/reduce_kernels.h"
 #include "tally/ops/rope_kernels.h"
 #include "tally/ops/softmax_kernels.h"
@@ -50,6 +51,7 @@ struct Kernels {
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;
   Kernel<AdamwArgs> adamw = nullptr;
   Kernel<SumSquaresArgs> sum_squares = nullptr;
+  Kernel<ProbeArgs> fma_probe = nullptr;
 };
 
 }  // namespace tally

@@ -1,0 +1,98 @@
+#include "tally/ops/matmul.h"
+
+#include <cstring>
+
+#include "tally/base/parallel.h"
+#include "tally/core/tape.h"
+#include "tally/ops/op_test.h"
+#include "tally/ops/view.h"
+#include "tests/support/support.h"
+
+namespace tally::test {
+namespace {
+
+const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto a = io.in(m.a), b = io.in(m.b);
+  auto& c = m.accumulate ? io.inout(m.c) : io.out(m.c);
+  for (int64_t batch = 0; batch < m.c.size[0]; ++batch)
+    for (int64_t i = 0; i < m.c.size[1]; ++i)
+      for (int64_t j = 0; j < m.c.size[2]; ++j) {
+        N sum = 0.0;
+        for (int64_t k = 0; k < m.a.size[2]; ++k) mul_add(sum, a(batch, i, k), b(batch, k, j));
+        if (m.accumulate) c(batch, i, j) += sum;
+        else c(batch, i, j) = sum;
+        if (m.has_bias) c(batch, i, j) += io.in(m.bias)(j);
+      }
+});
+
+TEST(Matmul, ShapesAndBroadcast) {
+  const std::pair<Dims, Dims> pairs[] = {
+      {Dims(1, 1), Dims(1, 1)},         {Dims(3, 4), Dims(4, 5)},        {Dims(7, 300), Dims(300, 9)},
+      {Dims(2, 3, 4), Dims(4, 5)},      {Dims(2, 3, 4), Dims(2, 4, 5)},  {Dims(2, 1, 3, 4), Dims(5, 4, 2)},
+      {Dims(4), Dims(4)},               {Dims(4), Dims(4, 3)},           {Dims(3, 4), Dims(4)},
+      {Dims(2, 3, 4), Dims(4)},         {Dims(33, 17), Dims(17, 70)},    {Dims(70, 65), Dims(65, 33)}};
+  for (const auto& [a, b] : pairs)
+    run_op_case({"matmul " + str(a) + " " + str(b), {{a}, {b}},
+                 [](const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }});
+}
+
+TEST(Matmul, Linear) {
+  for (const auto& [x, w] : {std::pair{Dims(5, 8), Dims(3, 8)}, {Dims(2, 7, 16), Dims(33, 16)}, {Dims(9), Dims(4, 9)}}) {
+    run_op_case({"linear " + str(x), {{x}, {w}}, [](const std::vector<Tensor>& t) { return linear(t[0], t[1]); }});
+    run_op_case({"linear with bias " + str(x), {{x}, {w}, {Dims(w[0])}},
+                 [](const std::vector<Tensor>& t) { return linear(t[0], t[1], t[2]); }});
+  }
+}
+
+// A weight used twice: its second gradient is added in place.
+TEST(Matmul, TiedWeight) {
+  run_op_case({"tied", {{Dims(4, 6)}, {Dims(6, 6)}},
+               [](const std::vector<Tensor>& t) { return linear(linear(t[0], t[1]), t[1]); }});
+}
+
+TEST(TrapsO07, ZeroSizes) {
+  const auto zeros = [](const Tensor& t, const Dims& size) {
+    EXPECT_EQ(t.sizes(), size);
+    for (double v : t.to_vector()) EXPECT_EQ(v, 0);
+  };
+  const auto e = [](auto... n) { return Tensor::empty(Dims(n...)); };
+  zeros(matmul(e(3, 2, 0), e(3, 0, 3)), Dims(3, 2, 3));
+  EXPECT_EQ(linear(e(2, 0), e(3, 0), Tensor::from(std::vector<float>{1, 2, 3}, Dims(3))).to_vector(),
+            (std::vector<double>{1, 2, 3, 1, 2, 3}));
+  zeros(matmul(e(3, 0, 0), e(0, 0)), Dims(3, 0, 0));
+  zeros(matmul(e(2, 1, 3, 0), e(4, 0, 5)), Dims(2, 4, 3, 5));
+  zeros(matmul(e(0, 3), e(3, 4)), Dims(0, 4));
+  zeros(matmul(e(2, 0, 3, 4), e(4, 5)), Dims(2, 0, 3, 5));
+}
+
+TEST(Matmul, ErrorsNameTheShapes) {
+  expect_error([] { matmul(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(4, 5))); }, "(2, 3) and (4, 5)");
+  expect_error([] { linear(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(4, 5))); }, "input (2, 3) does not fit weight (4, 5)");
+  expect_error([] { matmul(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(3, 5), DType::kF64)); }, "f32 and f64");
+}
+
+// The rows of a product do not depend on how many rows there are, nor on the threads: M = 1 ... 1024.
+TEST(Matmul, RowsAreTheSameForEveryM) {
+  set_memory_guards(false);
+  NoGrad quiet;
+  const int64_t n = 80, k = 700;
+  const Tensor x = random_tensor({Dims(1024, k)}, DType::kF32, 1), w = random_tensor({Dims(n, k)}, DType::kF32, 2);
+  const int before = num_threads();
+  set_num_threads(2);
+  const Tensor all = linear(x, w);
+  int64_t wrong = 0;
+  for (int threads = 1; threads <= 2; ++threads) {
+    set_num_threads(threads);
+    for (int64_t m = 1; m <= 1024; ++m) {
+      const Tensor some = linear(slice(x, 0, 0, m), w);
+      wrong += std::memcmp(some.data<float>(), all.data<float>(), static_cast<size_t>(m * n) * 4) != 0;
+    }
+  }
+  set_num_threads(before);
+  set_memory_guards(true);
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace tally::test

@@ -1,0 +1,28 @@
+// Twelve independent chains of fused multiply-adds hide the latency of every current processor.
+#include "tally/ops/probe_kernels.h"
+
+#include "tally/base/parallel.h"
+#include "tally/ops/simd.h"
+
+namespace tally::TALLY_ISA {
+
+void fma_probe(const ProbeArgs& a) {
+  constexpr int kChains = 12, kParts = 16 / kLanes;  // of 16 lanes each, as in ProbeArgs
+  parallel_for(a.out.numel(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      float sum = 0;
+      for (int part = 0; part < kParts; ++part) {
+        Vec x[kChains];
+        for (int i = 0; i < kChains; ++i) x[i] = broadcast(static_cast<float>(i + chunk));
+        const Vec scale = broadcast(0.999f), shift = broadcast(0.001f);
+        for (int64_t r = 0; r < a.rounds; ++r)
+#pragma GCC unroll 12
+          for (int i = 0; i < kChains; ++i) x[i] = fmadd(x[i], scale, shift);
+        for (int i = 0; i < kChains; ++i) sum += x[i][0];
+      }
+      a.out.ptr<float>()[chunk] = sum;
+    }
+  });
+}
+
+}  // namespace tally::TALLY_ISA
