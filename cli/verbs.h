@@ -1,0 +1,16 @@
+// The verbs of each file, in the order in which `tally --help` lists them.
+#pragma once
+
+#include <vector>
+
+#include "cli/args.h"
+
+namespace tally::cli {
+
+std::vector<Verb> tokenizer_verbs();  // tokenizer.cpp
+std::vector<Verb> data_verbs();       // data.cpp
+std::vector<Verb> train_verbs();      // train.cpp
+std::vector<Verb> generate_verbs();   // generate.cpp
+std::vector<Verb> inspect_verbs();    // inspect.cpp
+
+}  // namespace tally::cli
