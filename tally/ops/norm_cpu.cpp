@@ -1,0 +1,256 @@
+// LayerNorm and RMSNorm on the CPU, a row at a time. The mean is corrected by the mean of what is left after
+// subtracting it, so a constant row gives exact zeros; the variance is taken around it. Squares are f32 also for bf16.
+#include "tally/ops/norm_kernels.h"
+#include "tally/ops/row_loops.h"
+#include "tally/ops/simd_math.h"
+
+namespace tally::TALLY_ISA {
+
+namespace {
+
+const float kOne = 1.0f, kZero = 0.0f;
+
+// A view of n equal numbers for a weight or bias that is not there.
+View constant_view(const float& value, int64_t n) {
+  View v;
+  v.data = const_cast<float*>(&value);  // never written
+  v.size = Dims(n), v.stride = Dims(0);
+  return v;
+}
+View view_or(const View& v, const float& value, int64_t n) { return norm_has(v) ? v : constant_view(value, n); }
+
+double f64_at(const View& v, int64_t i) { return v.ptr<double>()[i * v.stride.v[0]]; }
+double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) : 1.0; }
+
+// ---- LayerNorm
+
+void layer_norm_row(const LayerNormArgs& a, const View& weight, const View& bias, int64_t row) {
+  const int64_t n = row_length(a.x);
+  const Row x[1] = {row_of(a.x, row)};
+  Vec sum[kPartials] = {};
+  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { sum[j] += in[0]; });
+  const float near = sum_partials(sum) / static_cast<float>(n);
+  Vec rest[kPartials] = {}, squares[kPartials] = {};
+  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
+    const Vec t = first_lanes(in[0] - near, valid, 0.0f);
+    rest[j] += t;
+    squares[j] = fmadd(t, t, squares[j]);
+  });
+  const float more = sum_partials(rest) / static_cast<float>(n);
+  const float mean = near + more;
+  const float variance = max2(0.0f, fmadd(-more, more, sum_partials(squares) / static_cast<float>(n)));
+  const float rstd = 1.0f / sqrt_of(variance + static_cast<float>(a.eps));
+  a.mean.ptr<float>()[row] = mean;
+  a.rstd.ptr<float>()[row] = rstd;
+  const Row rows[4] = {row_of(a.out, row), x[0], row_of(weight, 0), row_of(bias, 0)};
+  over_row<1, 3>(rows, n,
+                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = fmadd((in[0] - mean) * rstd, in[1], in[2]); });
+}
+
+void layer_norm_row_f64(const LayerNormArgs& a, int64_t row) {
+  const int64_t n = row_length(a.x), step = a.x.stride.v[a.x.size.rank - 1];
+  const double* x = a.x.ptr<double>() + row_offset(a.x, row);
+  double* out = a.out.ptr<double>() + row_offset(a.out, row);
+  double sum = 0, rest = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i * step];
+  const double near = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double t = x[i * step] - near;
+    rest += t, squares += t * t;
+  }
+  const double more = rest / static_cast<double>(n), mean = near + more;
+  const double variance = squares / static_cast<double>(n) - more * more;
+  const double rstd = 1.0 / sqrt_of((variance < 0 ? 0 : variance) + a.eps);
+  a.mean.ptr<double>()[row] = mean;
+  a.rstd.ptr<double>()[row] = rstd;
+  for (int64_t i = 0; i < n; ++i)
+    out[i * a.out.stride.v[a.out.size.rank - 1]] =
+        (x[i * step] - mean) * rstd * weight_at(a.weight, i) + (norm_has(a.bias) ? f64_at(a.bias, i) : 0.0);
+}
+
+// ---- gradients: both norms share them, RMSNorm with a mean of 0 and without its term
+
+struct Gradient {
+  View grad, x, weight, mean, rstd, dx, dweight, dbias, scratch;
+  bool centred, add_weight, add_bias;
+};
+
+void dx_row(const Gradient& a, const View& weight, int64_t row) {
+  const int64_t n = row_length(a.x);
+  const float mean = a.centred ? a.mean.ptr<float>()[row] : 0.0f, rstd = a.rstd.ptr<float>()[row];
+  const Row rows[4] = {row_of(a.dx, row), row_of(a.grad, row), row_of(a.x, row), row_of(weight, 0)};
+  const Row inputs[3] = {rows[1], rows[2], rows[3]};
+  Vec sum[kPartials] = {}, dot[kPartials] = {};
+  over_row<0, 3>(inputs, n, [&](const Vec* in, Vec*, int j, int64_t) {
+    const Vec h = in[0] * in[2];
+    sum[j] += h;
+    dot[j] = fmadd(h, (in[1] - mean) * rstd, dot[j]);
+  });
+  const float h_mean = a.centred ? sum_partials(sum) / static_cast<float>(n) : 0.0f;
+  const Vec slope = broadcast(-(sum_partials(dot) / static_cast<float>(n)));
+  over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) {
+    out[0] = fmadd((in[1] - mean) * rstd, slope, in[0] * in[2] - h_mean) * rstd;
+  });
+}
+
+// Adds a row's grad * n to its group's sums.
+void dweight_row(const Gradient& a, const View& sums, int64_t group, int64_t row) {
+  const float mean = a.centred ? a.mean.ptr<float>()[row] : 0.0f, rstd = a.rstd.ptr<float>()[row];
+  const Row rows[4] = {row_of(sums, group), row_of(sums, group), row_of(a.grad, row), row_of(a.x, row)};
+  over_row<1, 3>(rows, row_length(a.x),
+                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = fmadd(in[1], (in[2] - mean) * rstd, in[0]); });
+}
+
+void dbias_row(const Gradient& a, const View& sums, int64_t group, int64_t row) {
+  const Row rows[3] = {row_of(sums, group), row_of(sums, group), row_of(a.grad, row)};
+  over_row<1, 2>(rows, row_length(a.x), [](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] + in[1]; });
+}
+
+// out = sums over the groups in order, on top of out with `add`.
+void join_groups(const View& sums, const View& out, bool add) {
+  const int64_t groups = sums.size.v[0], d = sums.size.v[1];
+  parallel_for(d, kBlock, [&](int64_t begin, int64_t end) {
+    alignas(64) float total[kBlock] = {}, buffer[kBlock];
+    const int64_t n = end - begin, step = out.stride.v[0];
+    for (int64_t g = 0; g < groups; ++g) {
+      const float* p = sums.ptr<float>() + g * d + begin;
+      for (int64_t i = 0; i < n; ++i) total[i] += p[i];
+    }
+    if (add) {
+      const float* there = block_in(out, begin * step, step, n, buffer);
+      for (int64_t i = 0; i < n; ++i) total[i] += there[i];
+    }
+    block_out(out, begin * step, step, n, total, total);
+  });
+}
+
+// Plane i of the scratch: (groups, d).
+View scratch_plane(const View& scratch, int64_t i) {
+  View v = scratch;
+  v.size = Dims(scratch.size.v[1], scratch.size.v[2]);
+  v.stride = Dims(scratch.size.v[2], 1);
+  v.data = scratch.ptr<float>() + i * v.size.numel();
+  return v;
+}
+
+void gradient_f64(const Gradient& a) {
+  const int64_t n = row_length(a.x), rows = rows_of(a.x);
+  const int last = a.x.size.rank - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    if (norm_has(a.dweight) && !a.add_weight) a.dweight.ptr<double>()[i * a.dweight.stride.v[0]] = 0;
+    if (norm_has(a.dbias) && !a.add_bias) a.dbias.ptr<double>()[i * a.dbias.stride.v[0]] = 0;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const double* x = a.x.ptr<double>() + row_offset(a.x, row);
+    const double* g = a.grad.ptr<double>() + row_offset(a.grad, row);
+    const double mean = a.centred ? a.mean.ptr<double>()[row] : 0.0, rstd = a.rstd.ptr<double>()[row];
+    double sum = 0, dot = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double gi = g[i * a.grad.stride.v[last]], normal = (x[i * a.x.stride.v[last]] - mean) * rstd;
+      sum += gi * weight_at(a.weight, i);
+      dot += gi * weight_at(a.weight, i) * normal;
+      if (norm_has(a.dweight)) a.dweight.ptr<double>()[i * a.dweight.stride.v[0]] += gi * normal;
+      if (norm_has(a.dbias)) a.dbias.ptr<double>()[i * a.dbias.stride.v[0]] += gi;
+    }
+    if (!norm_has(a.dx)) continue;
+    double* dx = a.dx.ptr<double>() + row_offset(a.dx, row);
+    const double h_mean = a.centred ? sum / static_cast<double>(n) : 0.0, slope = dot / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) {
+      const double normal = (x[i * a.x.stride.v[last]] - mean) * rstd;
+      dx[i * a.dx.stride.v[last]] =
+          rstd * (g[i * a.grad.stride.v[last]] * weight_at(a.weight, i) - h_mean - normal * slope);
+    }
+  }
+}
+
+void gradient(const Gradient& a) {
+  if (a.x.dtype == DType::kF64) return gradient_f64(a);
+  const int64_t n = row_length(a.x), rows = rows_of(a.x), size = norm_group_rows(rows);
+  const bool has_weight = norm_has(a.dweight), has_bias = norm_has(a.dbias);
+  const View weight = view_or(a.weight, kOne, n);
+  View weight_sums, bias_sums;
+  if (has_weight) weight_sums = scratch_plane(a.scratch, 0);
+  if (has_bias) bias_sums = scratch_plane(a.scratch, has_weight ? 1 : 0);
+  parallel_for(norm_groups(rows), (row_grain(n) + size - 1) / size, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      if (has_weight) __builtin_memset(weight_sums.ptr<float>() + group * n, 0, static_cast<uint64_t>(n) * 4);
+      if (has_bias) __builtin_memset(bias_sums.ptr<float>() + group * n, 0, static_cast<uint64_t>(n) * 4);
+      const int64_t stop = rows < (group + 1) * size ? rows : (group + 1) * size;
+      for (int64_t row = group * size; row < stop; ++row) {
+        if (norm_has(a.dx)) dx_row(a, weight, row);
+        if (has_weight) dweight_row(a, weight_sums, group, row);
+        if (has_bias) dbias_row(a, bias_sums, group, row);
+      }
+    }
+  });
+  if (has_weight) join_groups(weight_sums, a.dweight, a.add_weight);
+  if (has_bias) join_groups(bias_sums, a.dbias, a.add_bias);
+}
+
+// ---- RMSNorm
+
+void rms_norm_row(const RmsNormArgs& a, const View& weight, int64_t row) {
+  const int64_t n = row_length(a.x);
+  const Row rows[3] = {row_of(a.out, row), row_of(a.x, row), row_of(weight, 0)};
+  const Row x[1] = {rows[1]};
+  Vec squares[kPartials] = {};
+  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
+  const float mean = sum_partials(squares) / static_cast<float>(n);
+  const float rstd = 1.0f / sqrt_of(mean + static_cast<float>(a.eps));
+  a.rstd.ptr<float>()[row] = rstd;
+  over_row<1, 2>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] * rstd * in[1]; });
+}
+
+void rms_norm_row_f64(const RmsNormArgs& a, int64_t row) {
+  const int64_t n = row_length(a.x);
+  const int last = a.x.size.rank - 1;
+  const double* x = a.x.ptr<double>() + row_offset(a.x, row);
+  double* out = a.out.ptr<double>() + row_offset(a.out, row);
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += x[i * a.x.stride.v[last]] * x[i * a.x.stride.v[last]];
+  const double rstd = 1.0 / sqrt_of(squares / static_cast<double>(n) + a.eps);
+  a.rstd.ptr<double>()[row] = rstd;
+  for (int64_t i = 0; i < n; ++i)
+    out[i * a.out.stride.v[last]] = x[i * a.x.stride.v[last]] * rstd * weight_at(a.weight, i);
+}
+
+}  // namespace
+
+void layer_norm(const LayerNormArgs& a) {
+  const int64_t n = row_length(a.x);
+  const View weight = view_or(a.weight, kOne, n), bias = view_or(a.bias, kZero, n);
+  parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (a.x.dtype == DType::kF64) {
+        layer_norm_row_f64(a, row);
+      } else {
+        layer_norm_row(a, weight, bias, row);
+      }
+    }
+  });
+}
+
+void layer_norm_backward(const LayerNormBackwardArgs& a) {
+  gradient(
+      {a.grad, a.x, a.weight, a.mean, a.rstd, a.dx, a.dweight, a.dbias, a.scratch, true, a.add_weight, a.add_bias});
+}
+
+void rms_norm(const RmsNormArgs& a) {
+  const int64_t n = row_length(a.x);
+  const View weight = view_or(a.weight, kOne, n);
+  parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (a.x.dtype == DType::kF64) {
+        rms_norm_row_f64(a, row);
+      } else {
+        rms_norm_row(a, weight, row);
+      }
+    }
+  });
+}
+
+void rms_norm_backward(const RmsNormBackwardArgs& a) {
+  gradient({a.grad, a.x, a.weight, {}, a.rstd, a.dx, a.dweight, {}, a.scratch, false, a.add_weight, false});
+}
+
+}  // namespace tally::TALLY_ISA
