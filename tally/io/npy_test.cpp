@@ -170,11 +170,11 @@ TEST(Npy, NpzRefusals) {
 }
 
 TEST(Npy, ReadsAnArchiveThatNumpyWrote) {
-  TALLY_SHARED_FILE(path, "data/cs336/a1/oracle_lm_dev.npz");
+  TALLY_SHARED_FILE(path, "cs336/a1/oracle_lm_dev.npz");
   const NpyFile file(path);
   EXPECT_EQ(file.at("w.layers.0.attn.q_proj.weight").shape, Dims(64, 64));
   EXPECT_EQ(file.at("w.layers.0.attn.q_proj.weight").dtype, DType::kF32);
-  TALLY_SHARED_FILE(small, "data/cs336/a1/test_rope.npz");
+  TALLY_SHARED_FILE(small, "cs336/a1/test_rope.npz");
   EXPECT_FALSE(NpyFile(small).arrays().empty());
 }
 

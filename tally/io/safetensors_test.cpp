@@ -181,7 +181,7 @@ TEST(Safetensors, O19dEmptyIsLegal) {
 }
 
 TEST(Safetensors, O19AsRecorded) {
-  TALLY_SHARED_FILE(path, "data/traps.json");
+  TALLY_SHARED_FILE(path, "traps.json");
   int seen = 0;
   const Json traps = Json::parse(read_file(path), path.string());
   for (const Json& trap : traps.as_array()) {

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "tally/base/error.h"
 
@@ -26,6 +27,18 @@ std::string hex(const TokenizerHash& hash) {
   std::string text;
   for (const uint8_t b : hash) text += fmt::format("{:02x}", b);
   return text;
+}
+
+TokenizerHash tokenizer_hash_from_hex(std::string_view digits, const std::string& where) {
+  TokenizerHash hash{};
+  bool valid = digits.size() == 2 * hash.size();
+  for (size_t i = 0; valid && i < hash.size(); ++i) {
+    const char* begin = digits.data() + 2 * i;
+    const auto [end, status] = std::from_chars(begin, begin + 2, hash[i], 16);
+    valid = status == std::errc() && end == begin + 2;
+  }
+  if (!valid) fail("{}: a tokenizer hash is 32 hexadecimal digits", where);
+  return hash;
 }
 
 Shard::Shard(const fs::path& path) : mapped_(path), name_(path.string()) { read(mapped_.bytes()); }

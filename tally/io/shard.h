@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tally/base/file.h"
@@ -29,6 +30,8 @@ namespace tally {
 
 using TokenizerHash = std::array<uint8_t, 16>;
 std::string hex(const TokenizerHash& hash);  // 32 lower-case digits
+// From 32 hexadecimal digits; throws Error naming `where` for anything else.
+TokenizerHash tokenizer_hash_from_hex(std::string_view digits, const std::string& where);
 
 class Shard {
  public:

@@ -125,6 +125,13 @@ TEST(Shard, OtherTokenizerNamesBothHashes) {
   expect_error([&] { shard.require_tokenizer(other); }, "ff02030405060708090a0b0c0d0e0fab");
 }
 
+TEST(Shard, HashAsText) {
+  EXPECT_EQ(hex(kHash), "0102030405060708090a0b0c0d0e0fab");
+  EXPECT_EQ(tokenizer_hash_from_hex(hex(kHash), "x"), kHash);
+  for (const char* bad : {"", "01", "0102030405060708090a0b0c0d0e0fag", "0102030405060708090a0b0c0d0e0fab0"})
+    expect_error([&] { tokenizer_hash_from_hex(bad, "data.json"); }, "data.json: a tokenizer hash is 32");
+}
+
 TEST(Shard, EveryChangedByteIsRefusedOrVerifyFindsIt) {
   const test::TempFolder folder;
   write_small(folder / "a.tok");
