@@ -70,7 +70,7 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
 
 // n elements of a f32 or bf16 view as f32, padded with zeros to whole vectors: in place where they already lie so,
 // else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
-static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
+[[maybe_unused]] static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   if (v.dtype == DType::kF32) {
     const float* p = v.ptr<float>() + at;
     if (step == 1 && n % kLanes == 0) return p;
@@ -88,10 +88,10 @@ static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n,
 }
 
 // Where a block of results is to be computed: the output itself or the buffer, which block_out() then stores.
-static float* block_place(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
+[[maybe_unused]] static float* block_place(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   return v.dtype == DType::kF32 && step == 1 && n % kLanes == 0 ? v.ptr<float>() + at : buffer;
 }
-static void block_out(const View& v, int64_t at, int64_t step, int64_t n, const float* place, const float* buffer) {
+[[maybe_unused]] static void block_out(const View& v, int64_t at, int64_t step, int64_t n, const float* place, const float* buffer) {
   if (place != buffer) return;
   if (v.dtype == DType::kF32) {
     for (int64_t i = 0; i < n; ++i) v.ptr<float>()[at + i * step] = buffer[i];

@@ -1,0 +1,16 @@
+// Steps of optimizers on one tensor, in place and never recorded; the global norm is built from sum_squares().
+#pragma once
+
+#include "tally/core/tensor.h"
+#include "tally/ops/optim_step_kernels.h"
+
+namespace tally {
+
+// AdamW with decoupled weight decay (Loshchilov and Hutter 2019): decay first, then the step. All of one shape; m and v
+// are f32 (f64 for an f64 param), param and grad f32 or bf16 (both f64 or neither).
+void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamwScalars& scalars);
+
+// Sum of squares of all elements in f64: not finite exactly when an element is not finite (f32 and bf16). 0 on meta.
+double sum_squares(const Tensor& x);
+
+}  // namespace tally

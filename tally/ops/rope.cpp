@@ -1,0 +1,69 @@
+#include "tally/ops/rope.h"
+
+#include <cmath>
+
+#include "tally/base/error.h"
+#include "tally/core/tape.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/launch.h"
+
+namespace tally {
+
+Tensor dense_rows(const Tensor& x) {
+  const int last = x.dim() - 1;
+  if (x.sizes()[last] <= 1 || x.strides()[last] == 1) return x.detach();
+  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
+  copy_(y, x);
+  return y;
+}
+
+Tensor rope_table(int64_t positions, int64_t head_dim, double theta, int64_t first_position, Device device) {
+  if (head_dim < 0 || head_dim % 2 != 0) fail("rope_table: head_dim {} is not even", head_dim);
+  if (positions < 0 || first_position < 0)
+    fail("rope_table: positions {} and first_position {} must not be negative", positions, first_position);
+  if (!(theta > 0) || !std::isfinite(theta)) fail("rope_table: theta {} is not a positive number", theta);
+  Tensor table = Tensor::empty({positions, head_dim / 2, 2}, DType::kF32, device, Category::kWorkspace);
+  launch(&Kernels::rope_table, RopeTableArgs{table.raw(), theta, first_position});
+  return table;
+}
+
+namespace {
+
+// The rows of the table that belong to positions [first_row, first_row + t).
+Tensor table_rows(const Tensor& table, int64_t first_row, int64_t t) {
+  return table.alias({t, table.size(1), 2}, table.strides(), table.storage_offset() + first_row * table.stride(0));
+}
+
+void check(const Tensor& x, const Tensor& table, int64_t first_row) {
+  require_float("rope", x);
+  if (x.dim() != 4) fail("rope: x has shape {}, not (B, T, H, D)", str(x.sizes()));
+  if (!table.defined() || table.dtype() != DType::kF32 || table.dim() != 3 || table.size(2) != 2)
+    fail("rope: the table must be f32 of shape (positions, D/2, 2), as rope_table makes it");
+  if (table.size(1) * 2 != x.size(3))
+    fail("rope: head size {} of x and {} of the table differ", x.size(3), table.size(1) * 2);
+  if (first_row < 0 || first_row > table.size(0) || x.size(1) > table.size(0) - first_row)
+    fail("rope: positions {} to {} are outside the table of {}; make a longer one", first_row,
+         first_row + x.size(1) - 1, table.size(0));
+  if (x.device() != table.device())
+    fail("rope: devices {} and {} differ", name_of(x.device()), name_of(table.device()));
+}
+
+}  // namespace
+
+Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style) {
+  check(x, table, first_row);
+  const Tensor rows = table_rows(table, first_row, x.size(1));
+  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
+  launch(&Kernels::rope, RopeArgs{dense_rows(x).raw(), rows.raw(), y.raw(), style, false});
+  record(
+      y, {x}, {rows},
+      [](Backward& b, RopeStyle s) {
+        Tensor dx = b.empty(0);
+        launch(&Kernels::rope, RopeArgs{dense_rows(b.grad()).raw(), b.saved(0).raw(), dx.raw(), s, true});
+        b.add(0, dx);
+      },
+      style);
+  return y;
+}
+
+}  // namespace tally
