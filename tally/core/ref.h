@@ -8,12 +8,22 @@
 
 namespace tally {
 
+// How a Ref holds its object. A class that is incomplete where Refs to it are copied declares its own pair.
+template <class T>
+void retain(T* p) {
+  p->references.fetch_add(1, std::memory_order_relaxed);
+}
+template <class T>
+void release(T* p) {
+  if (p->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete p;
+}
+
 template <class T>
 class Ref {
  public:
   Ref() = default;
   explicit Ref(T* p) : p_(p) {
-    if (p_) p_->references.fetch_add(1, std::memory_order_relaxed);
+    if (p_) retain(p_);
   }
   Ref(const Ref& o) : Ref(o.p_) {}
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
@@ -22,7 +32,7 @@ class Ref {
     return *this;
   }
   ~Ref() {
-    if (p_ && p_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete p_;
+    if (p_) release(p_);
   }
 
   T* get() const { return p_; }

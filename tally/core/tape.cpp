@@ -15,6 +15,11 @@ thread_local std::vector<Ref<Node>>* doomed = nullptr;
 
 }  // namespace
 
+void retain(Node* node) { node->references.fetch_add(1, std::memory_order_relaxed); }
+void release(Node* node) {
+  if (node->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete node;
+}
+
 NoGrad::NoGrad() : previous_(std::exchange(no_grad, true)) {}
 NoGrad::~NoGrad() { no_grad = previous_; }
 bool NoGrad::active() { return no_grad; }

@@ -11,7 +11,9 @@
 
 namespace tally {
 
-class Node;
+class Node;  // tape.h
+void retain(Node* node);
+void release(Node* node);
 
 // One block of memory, charged to the ledger that was current when it was made.
 class Storage {

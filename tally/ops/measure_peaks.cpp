@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "tally/base/error.h"
 #include "tally/base/parallel.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"

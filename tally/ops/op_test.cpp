@@ -174,7 +174,8 @@ void expect_same_bits(const std::vector<double>& a, const std::vector<double>& b
 
 // The same values stored otherwise: transposed (axes reversed in memory), or every second element of a larger block.
 Tensor stored_otherwise(const Tensor& t, bool transposed) {
-  Dims size = t.sizes(), big = size, stride;
+  const Dims size = t.sizes();
+  Dims stride;
   const int r = t.dim();
   stride.rank = r;
   int64_t step = 1;
