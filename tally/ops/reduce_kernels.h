@@ -7,9 +7,9 @@ namespace tally {
 
 enum class ReduceOp : uint8_t { kSum, kMax };
 
-// out has x's rank; its axes of size 1 where x's are larger are reduced. out = scale * sum, or the maximum.
-// Each output is summed in f32 (f64 for f64) in 16 interleaved parts over the innermost reduced axis, the other reduced
-// axes in order, so it does not depend on threads or on the other outputs.
+// out has x's rank; its axes of size 1 where x's are larger are reduced. out = scale * sum, or the maximum (NaN if
+// any). Each output is summed in f32 (f64 for f64) in 16 interleaved parts over the reduced elements in logical order,
+// so it depends on neither threads, strides nor the other outputs.
 struct ReduceArgs {
   static constexpr const char* name = "reduce";
   View x, out;
@@ -22,12 +22,12 @@ struct ReduceArgs {
 
 // dx = grad / (number of elements of x equal to their maximum) where x equals the maximum, else 0.
 // grad and max have the reduced shape (axes of size 1), x and dx the full one.
-// Counted: one comparison and one addition (of 0 or 1) an element, one division an output.
+// Counted an element: comparison, addition (of 0 or 1), product (with 0 or 1); one division an output.
 struct MaxBackwardArgs {
   static constexpr const char* name = "max_backward";
   View grad, x, max, dx;
   Device device() const { return dx.device; }
-  Cost cost() const { return {0, 2 * x.numel() + max.numel(), grad.bytes() + x.bytes() + max.bytes(), dx.bytes(), 0}; }
+  Cost cost() const { return {0, 3 * x.numel() + max.numel(), grad.bytes() + x.bytes() + max.bytes(), dx.bytes(), 0}; }
 };
 
 #ifdef TALLY_ISA

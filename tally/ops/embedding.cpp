@@ -1,0 +1,58 @@
+#include "tally/ops/embedding.h"
+
+#include <limits>
+
+#include "tally/base/error.h"
+#include "tally/core/tape.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/gather.h"
+#include "tally/ops/launch.h"
+#include "tally/ops/view.h"
+
+namespace tally {
+
+namespace {
+
+Tensor checked_ids(const Tensor& ids, int64_t rows) {
+  const Tensor flat = flat_index(ids);
+  if (const int64_t at = first_outside(flat, rows); at >= 0)
+    fail("embedding: id {} at position {} is not one of the {} rows of the table", index_value(flat, at), at, rows);
+  return flat;
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& ids, const Tensor& table) {
+  require_float("embedding", table);
+  require_index("embedding", ids);
+  if (table.dim() != 2) fail("embedding: takes a table of shape (V, d), not {}", str(table.sizes()));
+  if (ids.dim() == kMaxRank) fail("embedding: ids of shape {} have too many axes", str(ids.sizes()));
+  if (ids.device() != table.device())
+    fail("embedding: devices {} and {} differ", name_of(ids.device()), name_of(table.device()));
+  const int64_t rows = table.size(0), d = table.size(1);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (ids.numel() > kMost || rows >= kMost)
+    fail("embedding: ids {} and table {} are more than 2^31 - 1", str(ids.sizes()), str(table.sizes()));
+  const Tensor flat = checked_ids(ids, rows);
+  Dims size = ids.sizes();
+  size[size.rank++] = d;
+  Tensor y = Tensor::empty(size, table.dtype(), table.device());
+  const Dims pair(ids.numel(), d);
+  launch(&Kernels::embedding, EmbeddingArgs{flat.raw(), table.raw(), y.alias(pair, contiguous_strides(pair), 0).raw()});
+  record(y, {table}, {flat}, [](Backward& b) {
+    const int64_t v = b.input(0).size[0];
+    const Tensor positions = checked_ids(b.saved(0), v);  // the caller may have changed them since
+    const int64_t n = positions.numel();
+    const Tensor grad = reshape(b.take_grad(), Dims(n, b.input(0).size[1]));
+    bool add = false;
+    Tensor dtable = b.target(0, add);
+    const Tensor scratch =
+        Tensor::empty(Dims(embedding_scratch(n, v)), DType::kI32, grad.device(), Category::kWorkspace);
+    launch(&Kernels::embedding_backward,
+           EmbeddingBackwardArgs{grad.raw(), positions.raw(), dtable.raw(), scratch.raw(), add});
+    b.add(0, std::move(dtable), add);
+  });
+  return y;
+}
+
+}  // namespace tally

@@ -1,0 +1,13 @@
+// Rows of a table by id, with gradient.
+#pragma once
+
+#include "tally/core/tensor.h"
+
+namespace tally {
+
+// ids (...) i32 or i64, table (V, d) -> (..., d). An id outside [0, V), negative ones included, is an Error. The
+// gradient of each row of the table is summed in f32 in the order of positions and rounded once, so it does not depend
+// on the thread count.
+Tensor embedding(const Tensor& ids, const Tensor& table);
+
+}  // namespace tally

@@ -1,0 +1,29 @@
+// Elements by index, joining and splitting along an axis, with gradients; and the checks of index tensors.
+#pragma once
+
+#include <vector>
+
+#include "tally/core/tensor.h"
+
+namespace tally {
+
+// Element ids[j] of `axis` at place j: x (.., A, ..), ids (n) i32 or i64 -> (.., n, ..). Out of range is an Error.
+Tensor index_select(const Tensor& x, int axis, const Tensor& ids);
+// out[.., j, ..] = x[.., index[.., j, ..], ..]: index has x's sizes but for `axis` (numpy's take_along_axis).
+Tensor take_along_axis(const Tensor& x, const Tensor& index, int axis);
+
+// Tensors of one dtype, equal in all sizes but that of `axis`, one behind the other. Their gradients are views of the
+// result's gradient.
+Tensor cat(const std::vector<Tensor>& parts, int axis);
+// Views of x of the given sizes along `axis`, which must add up. Up to six parts write their gradients into one buffer.
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int axis);
+
+// Refuses what is not a tensor of i32 or i64.
+void require_index(const char* op, const Tensor& index);
+// The numbers one behind the other, in one axis; not recorded.
+Tensor flat_index(const Tensor& index);
+int64_t index_value(const Tensor& flat, int64_t i);
+// The first place whose number is neither in [0, limit) nor *allowed; -1 when there is none, and on meta.
+int64_t first_outside(const Tensor& flat, int64_t limit, const int64_t* allowed = nullptr);
+
+}  // namespace tally

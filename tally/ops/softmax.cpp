@@ -1,0 +1,40 @@
+#include "tally/ops/softmax.h"
+
+#include <utility>
+
+#include "tally/core/tape.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/launch.h"
+
+namespace tally {
+
+namespace {
+
+// The axis exchanged with the last one; kernels work on the last.
+View with_last(const Tensor& x, int axis) {
+  View v = x.raw();
+  std::swap(v.size[axis], v.size[v.rank() - 1]);
+  std::swap(v.stride[axis], v.stride[v.rank() - 1]);
+  return v;
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int axis) {
+  require_float("softmax", x);
+  axis = normalize_axis(axis, x.dim(), "softmax");
+  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
+  launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis)});
+  record(
+      y, {x}, {y},
+      [](Backward& b, int i) {
+        Tensor dx = b.empty(0);
+        launch(&Kernels::softmax_backward,
+               SoftmaxBackwardArgs{with_last(b.grad(), i), with_last(b.saved(0), i), with_last(dx, i)});
+        b.add(0, std::move(dx));
+      },
+      axis);
+  return y;
+}
+
+}  // namespace tally
