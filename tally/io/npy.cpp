@@ -107,15 +107,28 @@ class HeaderReader {
   size_t at_ = 0;
 };
 
-const Kind& kind_of(const std::string& descr, const std::string& name) {
+// Bytes of one element, and the dtype where Tally computes with it.
+struct Element {
+  int64_t bytes = 0;
+  std::optional<DType> dtype;
+};
+
+Element element_of(const std::string& descr, const std::string& name) {
+  const char order = descr[0];
   const std::string_view code = std::string_view(descr).substr(1);
-  for (const Kind& k : kKinds) {
-    if (code != k.code) continue;
-    if (descr[0] == '<' || ((descr[0] == '|' || descr[0] == '=') && k.bytes == 1)) return k;
-    if (descr[0] == '>' && k.bytes == 1) return k;
-    fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, descr, k.code);
+  Element e;
+  for (const Kind& k : kKinds)
+    if (code == k.code) e = {k.bytes, k.dtype};
+  if (code.starts_with('U') || code.starts_with('S')) {  // strings of a fixed length: UTF-32 or bytes
+    int64_t length = 0;
+    const auto [end, status] = std::from_chars(code.data() + 1, code.data() + code.size(), length);
+    const bool valid = status == std::errc() && end == code.data() + code.size() && length >= 0 && length <= INT32_MAX;
+    if (valid) e.bytes = length * (code[0] == 'U' ? 4 : 1);
   }
-  fail("{}: numbers of kind \"{}\" cannot be read (f8 f4 i8 i4 u2 u1 can)", name, descr);
+  if (e.bytes == 0) fail("{}: numbers of kind \"{}\" cannot be read (f8 f4 i8 i4 u2 u1 can)", name, descr);
+  if (order != '<' && !(order == '|' && (e.bytes == 1 || code[0] == 'S')))
+    fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, descr, code);
+  return e;
 }
 
 // The reflected CRC-32 of zip (polynomial 0xEDB88320).
@@ -221,6 +234,26 @@ IdSpan NpyArray::ids(const std::string& name) const {
   fail("{}: {} numbers cannot be token ids (<u2 <u4 <i4 <i8 <u8 can)", name, descr);
 }
 
+std::string NpyArray::text(const std::string& name) const {
+  const char kind = descr.size() > 1 ? descr[1] : '?';
+  if ((kind != 'U' && kind != 'S') || shape.rank != 0) fail("{}: is not a single string", name);
+  std::string out;
+  for (size_t i = 0, step = kind == 'U' ? 4 : 1; i + step <= data.size(); i += step) {
+    const uint32_t c = step == 4 ? load_number<uint32_t>(data, i) : static_cast<uint32_t>(data[i]);
+    if (c >= 0x110000 || (c >= 0xD800 && c < 0xE000))
+      fail("{}: the string holds {:#x}, which is no character", name, c);
+    if (c < 0x80 || step == 1) {
+      out += static_cast<char>(c);
+      continue;
+    }
+    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;  // continuation bytes of UTF-8
+    static constexpr uint32_t kLead[] = {0, 0xC0, 0xE0, 0xF0};
+    out += static_cast<char>(kLead[more] | (c >> (6 * more)));
+    for (int k = more - 1; k >= 0; --k) out += static_cast<char>(0x80u | ((c >> (6 * k)) & 0x3Fu));
+  }
+  return out.substr(0, out.find_last_not_of('\0') + 1);
+}
+
 NpyArray parse_npy(Bytes bytes, const std::string& name) {
   const Bytes head = take_bytes(bytes, 0, 10, name, "the .npy header");
   if (std::string_view(reinterpret_cast<const char*>(head.data()), kMagic.size()) != kMagic)
@@ -233,11 +266,11 @@ NpyArray parse_npy(Bytes bytes, const std::string& name) {
   const Bytes header = take_bytes(bytes, start, length, name, "the .npy header");
   HeaderReader reader({reinterpret_cast<const char*>(header.data()), header.size()}, name);
   reader.read();
-  const Kind& kind = kind_of(reader.descr, name);
+  const Element element = element_of(reader.descr, name);
   if (reader.sizes.size() > static_cast<size_t>(kMaxRank))
     fail("{}: it has {} axes; at most {} are supported", name, reader.sizes.size(), kMaxRank);
-  NpyArray array{reader.descr, kind.dtype, {}, {}};
-  int64_t total = kind.bytes, above_one = 0, zeros = 0;
+  NpyArray array{reader.descr, element.dtype, {}, {}};
+  int64_t total = element.bytes, above_one = 0, zeros = 0;
   bool fits = true;
   for (const int64_t n : reader.sizes) {
     fits = !__builtin_mul_overflow(total, n == 0 ? 1 : n, &total) && fits;  // without the zeros: strides fit as well

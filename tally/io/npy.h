@@ -15,12 +15,14 @@ namespace tally {
 
 struct NpyArray {
   std::string descr;           // as in the file: "<f4"
-  std::optional<DType> dtype;  // f8 f4 i8 i4 u2 u1; empty for others that have a known size (u4, u8, i2, i1, f2, bool)
+  std::optional<DType> dtype;  // f8 f4 i8 i4 u2 u1; empty for others of known size (u4 u8 i2 i1 f2 b1, strings U and S)
   Dims shape;
   Bytes data;  // row-major, may be unaligned
 
   // As token ids: u2, u4, i4, i8, u8. Throws Error naming `name` for other kinds.
   IdSpan ids(const std::string& name) const;
+  // A single string (kind U or S, no axes) as UTF-8 without its padding. Throws Error naming `name` for other kinds.
+  std::string text(const std::string& name) const;
 };
 
 // Throws Error naming the file: not .npy, truncated, Fortran order, big-endian, structured, more than kMaxRank axes.

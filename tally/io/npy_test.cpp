@@ -106,6 +106,22 @@ TEST(Npy, ReadsAllVersionsAndKinds) {
   EXPECT_EQ(parse_npy(bytes_of(npy(dict("<i4", "(1, 2)", "True"), "12345678")), "x.npy").shape, Dims(1, 2));
 }
 
+TEST(Npy, Strings) {
+  // "aé€😀" in UTF-32, padded to six characters.
+  const uint32_t characters[6] = {'a', 0xE9, 0x20AC, 0x1F600, 0, 0};
+  const std::string utf32(reinterpret_cast<const char*>(characters), sizeof characters);
+  const std::string content = npy(dict("<U6", "()"), utf32);
+  const NpyArray a = parse_npy(bytes_of(content), "x.npy");
+  EXPECT_FALSE(a.dtype.has_value());
+  EXPECT_EQ(a.text("x.npy"), "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
+  const std::string bytes = npy(dict("|S4", "()"), std::string("ab\0\0", 4));
+  EXPECT_EQ(parse_npy(bytes_of(bytes), "x.npy").text("x.npy"), "ab");
+  const std::string wrong = npy(dict("<U1", "()"), "\xff\xff\xff\xff");
+  expect_error([&] { parse_npy(bytes_of(wrong), "x.npy").text("x.npy"); }, "which is no character");
+  const std::string number = npy(dict("<f4", "()"), "1234");
+  expect_error([&] { parse_npy(bytes_of(number), "x.npy").text("x.npy"); }, "is not a single string");
+}
+
 TEST(Npy, Refusals) {
   expect_refused("", "truncated: the .npy header needs 10 bytes at offset 0, 10 missing");
   expect_refused("not a npy file", "is not a .npy file");
@@ -174,6 +190,7 @@ TEST(Npy, ReadsAnArchiveThatNumpyWrote) {
   const NpyFile file(path);
   EXPECT_EQ(file.at("w.layers.0.attn.q_proj.weight").shape, Dims(64, 64));
   EXPECT_EQ(file.at("w.layers.0.attn.q_proj.weight").dtype, DType::kF32);
+  EXPECT_TRUE(file.at("meta").text("meta").starts_with('{'));
   TALLY_SHARED_FILE(small, "cs336/a1/test_rope.npz");
   EXPECT_FALSE(NpyFile(small).arrays().empty());
 }
