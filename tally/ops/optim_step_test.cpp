@@ -1,0 +1,157 @@
+#include "tally/ops/optim_step.h"
+
+#include <limits>
+
+#include "tally/base/parallel.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/op_test.h"
+#include "tally/ops/view.h"
+#include "tests/support/support.h"
+
+namespace tally {
+namespace {
+
+using test::NumberOf;
+
+const bool adamw_reference = test::register_reference<AdamwArgs>([](const AdamwArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto grad = io.in(a.grad);
+  auto& param = io.inout(a.param);
+  auto& m = io.inout(a.m);
+  auto& v = io.inout(a.v);
+  const AdamwScalars& s = a.s;
+  for (int64_t i = 0; i < a.param.numel(); ++i) {
+    const N g = grad.flat(i) * N(s.grad_scale);
+    m.flat(i) = N(s.beta1) * m.flat(i) + N(1 - s.beta1) * g;
+    v.flat(i) = N(s.beta2) * v.flat(i) + N(1 - s.beta2) * g * g;
+    const N update = m.flat(i) / (test::num_sqrt(v.flat(i)) * N(1 / std::sqrt(s.correction2)) + N(s.eps));
+    param.flat(i) = param.flat(i) * N(1 - s.lr * s.weight_decay) - N(s.lr / s.correction1) * update;
+  }
+});
+
+const bool squares_reference = test::register_reference<SumSquaresArgs>([](const SumSquaresArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto x = io.in(a.x);
+  auto& partial = io.out(a.partial);
+  for (int64_t c = 0; c < a.partial.numel(); ++c) {
+    N sum = 0;
+    for (int64_t i = c * kSumSquaresChunk; i < std::min((c + 1) * kSumSquaresChunk, a.x.numel()); ++i)
+      sum += x.flat(i) * x.flat(i);
+    partial.flat(c) = sum;
+  }
+});
+
+AdamwScalars scalars(int64_t step, double lr = 1e-3, double weight_decay = 0.01, double grad_scale = 1) {
+  return {lr, 0.9, 0.999, 1e-8, weight_decay, 1 - std::pow(0.9, step), 1 - std::pow(0.999, step), grad_scale};
+}
+
+struct State {
+  Tensor param, grad, m, v;
+};
+State random_state(const Dims& size, DType param, DType grad, DType state) {
+  return {test::random_tensor({size}, param, 1), test::random_tensor({size}, grad, 2),
+          test::random_tensor({size}, state, 3), test::random_tensor({size, test::Input::kPositive}, state, 4)};
+}
+std::vector<double> run(const State& s, int64_t step) {
+  adamw_step(s.param, s.grad, s.m, s.v, scalars(step, 1e-2, 0.1, 0.7));
+  std::vector<double> all = s.param.to_vector();
+  for (const Tensor& t : {s.m, s.v})
+    for (const double x : t.to_vector()) all.push_back(x);
+  return all;
+}
+
+TEST(AdamwStep, AgainstTheReference) {
+  const DType f64 = DType::kF64, f32 = DType::kF32, b16 = DType::kBF16;
+  const int64_t damaged = damaged_guards();
+  for (const Dims& size : {Dims(), Dims(1), Dims(3), Dims(0, 4), Dims(5, 7), Dims(513), Dims(2, 20000)}) {
+    const State all[5] = {random_state(size, f64, f64, f64), random_state(size, f32, f32, f32),
+                          random_state(size, b16, b16, f32), random_state(size, b16, f32, f32),
+                          random_state(size, f32, b16, f32)};
+    test::VerifyLaunches verify;
+    for (const State& s : all) run(s, 3);
+  }
+  EXPECT_EQ(damaged_guards(), damaged);
+}
+
+TEST(AdamwStep, SameBitsForThreadsAndLayouts) {
+  const Dims size(300, 200);
+  const int before = num_threads();
+  set_num_threads(1);
+  const std::vector<double> one = run(random_state(size, DType::kF32, DType::kF32, DType::kF32), 5);
+  set_num_threads(2);
+  EXPECT_EQ(run(random_state(size, DType::kF32, DType::kF32, DType::kF32), 5), one);
+  State s = random_state(size, DType::kF32, DType::kF32, DType::kF32);
+  for (Tensor* t : {&s.param, &s.grad, &s.v}) {
+    const Tensor turned = transpose(Tensor::empty({200, 300}), 0, 1);
+    copy_(turned, *t);
+    *t = turned;
+  }
+  EXPECT_EQ(run(s, 5), one);
+  set_num_threads(before);
+}
+
+TEST(AdamwStep, TrapO16DecayComesFirst) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    Tensor p = Tensor::empty({1}, dtype), g = Tensor::empty({1}, dtype), m = Tensor::empty({1}, dtype),
+           v = Tensor::empty({1}, dtype);
+    fill_(p, 1), fill_(g, 1), fill_(m, 0), fill_(v, 0);
+    adamw_step(p, g, m, v, scalars(1, 0.1, 0.5));
+    EXPECT_NEAR(p.item(), 0.85, 1e-7);
+  }
+}
+
+TEST(AdamwStep, ZeroGradientsAreNoNumberProblem) {
+  Tensor p = Tensor::empty({3}), g = Tensor::empty({3}), m = Tensor::empty({3}), v = Tensor::empty({3});
+  fill_(p, 2), fill_(g, 0), fill_(m, 0), fill_(v, 0);
+  adamw_step(p, g, m, v, scalars(1, 0.1, 0));
+  EXPECT_EQ(p.to_vector(), std::vector<double>(3, 2.0));
+}
+
+TEST(AdamwStep, Errors) {
+  const Tensor f32 = Tensor::empty({2}), b16 = Tensor::empty({2}, DType::kBF16), f64 = Tensor::empty({2}, DType::kF64);
+  const AdamwScalars s = scalars(1);
+  test::expect_error([&] { adamw_step(b16, b16, b16, f32, s); }, "m and v must be");
+  test::expect_error([&] { adamw_step(f64, f64, f32, f32, s); }, "m and v must be");
+  test::expect_error([&] { adamw_step(f64, f32, f64, f64, s); }, "m and v must be");
+  test::expect_error([&] { adamw_step(f32, Tensor::empty({3}), f32, f32, s); }, "differ");
+  test::expect_error([&] { adamw_step(f32, Tensor(), f32, f32, s); }, "an input is missing");
+}
+
+TEST(SumSquares, AgainstTheReference) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64})
+    for (const int64_t n : {0, 1, 7, 8, 1000, 65535, 65536, 65537, 200001}) {
+      const Tensor x = test::random_tensor({{n}}, dtype, 3);
+      double want = 0;
+      for (const double v : x.to_vector()) want += v * v;
+      test::VerifyLaunches verify;
+      EXPECT_NEAR(sum_squares(x), want, 1e-12 * want);
+    }
+}
+
+TEST(SumSquares, SameForThreadsAndLayouts) {
+  const Tensor x = test::random_tensor({{3, 100000}}, DType::kF32, 3);
+  const int before = num_threads();
+  set_num_threads(1);
+  const double one = sum_squares(x);
+  set_num_threads(2);
+  EXPECT_EQ(sum_squares(x), one);
+  set_num_threads(before);
+  const Tensor turned = transpose(Tensor::empty({100000, 3}), 0, 1);
+  copy_(turned, x);
+  EXPECT_EQ(sum_squares(turned), one);
+}
+
+TEST(SumSquares, TrapO15EndsOfClipping) {
+  EXPECT_EQ(std::sqrt(sum_squares(Tensor::from(std::vector<float>{0, 0}, {2}))), 0);
+  EXPECT_NEAR(std::sqrt(sum_squares(Tensor::from(std::vector<float>{3e20f, 4e20f}, {2}))) / 5e20, 1, 1e-6);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(std::isfinite(sum_squares(Tensor::from(std::vector<float>{infinity, 1}, {2}))));
+  EXPECT_FALSE(std::isfinite(sum_squares(Tensor::from(std::vector<float>{1, std::nanf("")}, {2}))));
+  const float largest = std::numeric_limits<float>::max();
+  EXPECT_TRUE(std::isfinite(sum_squares(Tensor::from(std::vector<float>(1000, largest), {1000}))));
+}
+
+TEST(SumSquares, NothingOnMeta) { EXPECT_EQ(sum_squares(Tensor::empty({70000}, DType::kF32, kMetaCpu)), 0); }
+
+}  // namespace
+}  // namespace tally
