@@ -255,11 +255,27 @@ void backward_block(const AttentionBackwardArgs& a, const Sums& sums, const Rows
   }
 }
 
+// delta by the same chain as the products of grad and v: a query with a single key then has dS = 0 exactly.
+template <class T>
+void row_deltas(const AttentionBackwardArgs& a, const Sums& sums, const Rows& rows) {
+  alignas(64) float grad[kMaxHeadDim * kLanes], out[kMaxHeadDim * kLanes];
+  const int64_t tq = a.q.size[1], d = a.q.size[3];
+  for (int64_t head = 0; head < rows.heads; ++head)
+    for (int64_t i = 0; i < tq; i += kLanes) {
+      const int64_t r = i * rows.heads + head, n = smaller(kLanes, tq - i);
+      load_transposed(row_of<T>(a.grad, rows, r), a.grad.stride[1], n, d, kLanes, grad);
+      load_transposed(row_of<T>(a.out, rows, r), a.out.stride[1], n, d, kLanes, out);
+      Vec sum{};
+      for (int64_t c = 0; c < d; ++c) sum = fmadd(load(grad + c * kLanes), load(out + c * kLanes), sum);
+      for (int64_t j = 0; j < n; ++j) number_of<float>(sums.delta, rows, r + j * rows.heads) = sum[j];
+    }
+}
+
 template <class T>
 void backward_head(const AttentionBackwardArgs& a, const Sums& sums, const Rows& rows) {
   const int64_t all = a.q.size[1] * rows.heads, d = a.q.size[3], tk = a.k.size[1];
+  row_deltas<T>(a, sums, rows);
   for (int64_t r = 0; r < all; ++r) {
-    number_of<float>(sums.delta, rows, r) = row_dot(row_of<T>(a.grad, rows, r), row_of<T>(a.out, rows, r), d);
     float* const dq = row_of<float>(sums.dq, rows, r);
     for (int64_t i = 0; i < d; ++i) dq[i] = 0;
   }
