@@ -258,7 +258,7 @@ std::vector<std::string> fields_diff(const Fields& a, const Fields& b) {
 }
 
 std::string fields_help(const Fields& fields) {
-  static constexpr const char* kKinds[] = {"BOOL", "INT", "NUMBER", "TEXT", "A,B,.."};
+  static constexpr const char* kKinds[] = {"BOOL", "INT", "NUMBER", "TEXT", "A B .."};
   std::vector<std::string> heads;
   size_t width = 0;
   for (const Field& f : fields.all()) {

@@ -1,0 +1,97 @@
+// Text for people: sizes, counts, progress; and the checks of inputs and outputs that several verbs make.
+#include "cli/files.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "tally/base/error.h"
+
+namespace tally::cli {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+std::vector<fs::path> expand_inputs(const std::vector<std::string>& patterns) {
+  if (patterns.empty()) fail("no input; give --input FILE (files, patterns, or - for standard input)");
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const std::string& pattern : patterns) {
+    if (pattern == "-") {
+      files.emplace_back("-");
+      continue;
+    }
+    for (const fs::path& file : glob_files(pattern)) {
+      if (fs::is_directory(file, error)) fail("{}: is a folder; name its files, such as '{}/*.txt'", pattern, pattern);
+      files.push_back(file);
+    }
+  }
+  return files;
+}
+
+void print_would_read(const std::vector<fs::path>& files) {
+  for (const fs::path& file : files) {
+    std::error_code error;
+    if (file == "-")
+      fmt::print("would read standard input\n");
+    else
+      fmt::print("would read {} ({} bytes)\n", file.string(),
+                 with_commas(static_cast<int64_t>(fs::file_size(file, error))));
+  }
+}
+
+void check_out_folder(const std::string& folder, bool overwrite) {
+  if (folder.empty()) fail("no --out; name the folder to write");
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder, error)) fail("{}: is a file; --out must be a folder", folder);
+  if (!overwrite && !fs::is_empty(folder, error))
+    fail("{}: is not empty; name another folder, or give --overwrite", folder);
+}
+
+std::string with_commas(int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string size_text(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 5) bytes /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+std::string count_text(double number) {
+  static constexpr const char* kUnits[] = {"", " K", " M", " G", " T", " P", " E"};
+  int unit = 0;
+  while (number >= 1000 && unit < 6) number /= 1000, ++unit;
+  return fmt::format("{:.{}f}{}", number, unit == 0 ? 0 : 2, kUnits[unit]);
+}
+
+ProgressLine::ProgressLine(std::string label)
+    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), begin_ns_(now_ns()) {}
+
+ProgressLine::~ProgressLine() {
+  if (shown_) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressLine::update(int64_t done, int64_t total) {
+  const int64_t now = now_ns();
+  if (!terminal_ || now - last_ns_ < 200'000'000) return;
+  last_ns_ = now, shown_ = true;
+  const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
+  fmt::print(stderr, "\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, size_text(static_cast<double>(done)),
+             size_text(static_cast<double>(total)), size_text(static_cast<double>(done) / seconds));
+  std::fflush(stderr);
+}
+
+}  // namespace tally::cli

@@ -1,0 +1,39 @@
+// What the verbs share about files and the terminal: lists of inputs, sizes for people, a progress line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tally/base/file.h"
+
+namespace tally::cli {
+
+// Files and patterns expanded, "-" kept, in the order given. Throws Error: none given, one that is missing, a folder.
+std::vector<fs::path> expand_inputs(const std::vector<std::string>& patterns);
+// "would read FILE (12,345 bytes)" lines on standard output; "-" is standard input.
+void print_would_read(const std::vector<fs::path>& files);
+// Throws Error when `folder` cannot be made or holds something and overwriting was not asked for.
+void check_out_folder(const std::string& folder, bool overwrite);
+
+std::string with_commas(int64_t number);  // "1,234,567"
+std::string size_text(double bytes);      // "1.2 MiB"
+std::string count_text(double number);    // "1.23 G"
+
+// Rewrites one line of standard error, a few times a second, when it is a terminal; else prints nothing.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string label);
+  ~ProgressLine();  // clears the line
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void update(int64_t done, int64_t total);
+
+ private:
+  std::string label_;
+  bool terminal_, shown_ = false;
+  int64_t begin_ns_, last_ns_ = 0;
+};
+
+}  // namespace tally::cli
