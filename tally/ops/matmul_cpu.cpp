@@ -60,86 +60,92 @@ TALLY_INLINE Vec shuffle4(Vec a, Vec b) {
 #undef TALLY_LANE
 }
 
-// The 16 bytes at p[0], p[4], p[8] ... one after the other.
-TALLY_INLINE Vec load_every_fourth(const char* const* p) {
+// The 16 bytes at rows 0, 4, 8 ... one after the other; row(i) is the address of row i.
+template <class Row>
+TALLY_INLINE Vec load_every_fourth(const Row& row) {
 #if defined(TALLY_SIMD_V4)
-  const auto part = [&](int i) { return _mm_loadu_ps(reinterpret_cast<const float*>(p[i])); };
-  __m512 x = _mm512_castps128_ps512(part(0));
-  x = _mm512_insertf32x4(x, part(4), 1);
-  x = _mm512_insertf32x4(x, part(8), 2);
-  return _mm512_insertf32x4(x, part(12), 3);
+  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row(0)));
+  x = _mm512_insertf32x4(x, _mm_loadu_ps(row(4)), 1);
+  x = _mm512_insertf32x4(x, _mm_loadu_ps(row(8)), 2);
+  return _mm512_insertf32x4(x, _mm_loadu_ps(row(12)), 3);
 #elif defined(TALLY_SIMD_V3)
-  const auto part = [&](int i) { return _mm_loadu_ps(reinterpret_cast<const float*>(p[i])); };
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(part(0)), part(4), 1);
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row(0))), _mm_loadu_ps(row(4)), 1);
 #else
-  return load(reinterpret_cast<const float*>(p[0]));
+  return load(row(0));
 #endif
 }
 
-// kLanes lines of which each is contiguous along K. A pair of bf16 is moved as one f32 and split behind the transpose.
-template <class T>
-void pack_lines(float* to, int64_t pitch, const T* from, int64_t line, int64_t lines, int64_t steps) {
-  constexpr int kStep = 16 / sizeof(T);  // elements in 16 bytes
-  constexpr int kPieces = kLanes / 4;    // 16-byte pieces of a line taken together
-  const char* p[kLanes];
-  for (int i = 0; i < kLanes; ++i) p[i] = reinterpret_cast<const char*>(from + least(i, lines - 1) * line);
-  int64_t k = 0;
-  for (; k + kPieces * kStep <= steps; k += kPieces * kStep) {
-    Vec x[kPieces][4];
+// Transposes kLanes rows of kLanes floats; store_column(j, column j of the square).
+template <class Row, class Store>
+TALLY_INLINE void transpose_square(const Row& row, const Store& store_column) {
+  Vec x[kLanes / 4][4];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 4
-      for (int j = 0; j < kPieces; ++j) {
-        const char* q[kLanes];
+    for (int j = 0; j < kLanes / 4; ++j)  // all pieces of a row together: its cache line is read once
+      x[j][i] = load_every_fourth([&](int l) { return row(i + l) + 4 * j; });
 #pragma GCC unroll 4
-        for (int l = 0; l < kLanes; l += 4) q[l] = p[i + l] + j * 16;
-        x[j][i] = load_every_fourth(q);
-      }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) p[i] += kPieces * 16;
-#pragma GCC unroll 4
-    for (int j = 0; j < kPieces; ++j) {
-      const Vec low0 = shuffle4<0, 4, 1, 5>(x[j][0], x[j][1]), low1 = shuffle4<0, 4, 1, 5>(x[j][2], x[j][3]);
-      const Vec high0 = shuffle4<2, 6, 3, 7>(x[j][0], x[j][1]), high1 = shuffle4<2, 6, 3, 7>(x[j][2], x[j][3]);
-      const Vec y[4] = {shuffle4<0, 1, 4, 5>(low0, low1), shuffle4<2, 3, 6, 7>(low0, low1),
-                        shuffle4<0, 1, 4, 5>(high0, high1), shuffle4<2, 3, 6, 7>(high0, high1)};
-      float* t = to + (k + j * kStep) * pitch;
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        if constexpr (sizeof(T) == 4) {
-          store(t + i * pitch, y[i]);
-        } else {
-          store(t + 2 * i * pitch, from_bits(bits_of(y[i]) << 16));
-          store(t + (2 * i + 1) * pitch, from_bits(bits_of(y[i]) & 0xFFFF0000u));
-        }
-      }
-    }
+  for (int j = 0; j < kLanes / 4; ++j) {
+    const Vec low0 = shuffle4<0, 4, 1, 5>(x[j][0], x[j][1]), low1 = shuffle4<0, 4, 1, 5>(x[j][2], x[j][3]);
+    const Vec high0 = shuffle4<2, 6, 3, 7>(x[j][0], x[j][1]), high1 = shuffle4<2, 6, 3, 7>(x[j][2], x[j][3]);
+    store_column(4 * j, shuffle4<0, 1, 4, 5>(low0, low1));
+    store_column(4 * j + 1, shuffle4<2, 3, 6, 7>(low0, low1));
+    store_column(4 * j + 2, shuffle4<0, 1, 4, 5>(high0, high1));
+    store_column(4 * j + 3, shuffle4<2, 3, 6, 7>(high0, high1));
   }
-  for (; k < steps; ++k)
-    for (int64_t i = 0; i < lines; ++i) to[k * pitch + i] = load_one(from + i * line + k);
 }
 
-// Lines next to each other in memory.
+// At most kLanes lines of which each is contiguous along K. Two bf16 are moved as one f32 and split after the
+// transpose. kPitch: the pitch where it is known (B), else 0. Past the last of fewer than kLanes lines whole vectors
+// are written, which the next step overwrites.
+template <class T, int kPitch>
+void pack_lines(float* to, int64_t any_pitch, const T* from, int64_t line, int64_t lines, int64_t steps) {
+  constexpr int kStep = kLanes * 4 / sizeof(T);  // elements of a line in a square
+  const int64_t pitch = kPitch > 0 ? kPitch : any_pitch;
+  const auto store_column = [&](float* t, int j, Vec y) {
+    if constexpr (sizeof(T) == 4) {
+      store(t + j * pitch, y);
+    } else {
+      store(t + 2 * j * pitch, from_bits(bits_of(y) << 16));
+      store(t + (2 * j + 1) * pitch, from_bits(bits_of(y) & 0xFFFF0000u));
+    }
+  };
+  const auto words = [](const T* p) { return reinterpret_cast<const float*>(p); };
+  int64_t k = 0;
+  if (lines >= kLanes) {
+    const T* p[kLanes / 4];
+    for (int i = 0; i < kLanes / 4; ++i) p[i] = from + 4 * i * line;
+    for (; k + kStep <= steps; k += kStep)
+      transpose_square([&](int i) { return words(p[i / 4] + i % 4 * line + k); },
+                       [&](int j, Vec y) { store_column(to + k * pitch, j, y); });
+  } else {
+    const T* p[kLanes];
+    for (int i = 0; i < kLanes; ++i) p[i] = from + least(i, lines - 1) * line;
+    for (; k + kStep <= steps; k += kStep)
+      transpose_square([&](int i) { return words(p[i] + k); },
+                       [&](int j, Vec y) { store_column(to + k * pitch, j, y); });
+  }
+  const int64_t rest = least(lines, kLanes);
+  for (; k < steps; ++k)
+    for (int64_t i = 0; i < rest; ++i) to[k * pitch + i] = load_one(from + i * line + k);
+}
+
+// Lines next to each other in memory. Whole vectors are written here too.
 template <class T>
 void pack_steps(float* to, int64_t pitch, const T* from, int64_t step, int64_t lines, int64_t steps) {
-  if (lines == kColumns) {
-    for (int64_t k = 0; k < steps; ++k, to += pitch, from += step)
-      store(to, load(from)), store(to + kLanes, load(from + kLanes));
-    return;
-  }
+  const int64_t whole = lines / kLanes * kLanes, rest = lines - whole;
   for (int64_t k = 0; k < steps; ++k, to += pitch, from += step) {
-    int64_t i = 0;
-    for (; i + kLanes <= lines; i += kLanes) store(to + i, load(from + i));
-    if (i < lines) store_partial(to + i, load_partial(from + i, lines - i), lines - i);
+    for (int64_t i = 0; i < whole; i += kLanes) store(to + i, load(from + i));
+    if (rest > 0) store(to + whole, load_partial(from + whole, rest));
   }
 }
 
-template <class T>
+template <class T, int kPitch>
 void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
   const T* from = reinterpret_cast<const T*>(x.data);
   if (x.step == 1) {
     for (int64_t i = 0; i < lines; i += kLanes)
-      pack_lines(to + i, pitch, from + i * x.line, x.line, least(kLanes, lines - i), steps);
+      pack_lines<T, kPitch>(to + i, pitch, from + i * x.line, x.line, lines - i, steps);
   } else if (x.line == 1) {
     pack_steps(to, pitch, from, x.step, lines, steps);
   } else {
@@ -148,16 +154,17 @@ void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64
   }
 }
 
+template <int kPitch>
 void pack(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
-  x.dtype == DType::kBF16 ? pack_typed<bf16>(to, pitch, x, lines, steps)
-                          : pack_typed<float>(to, pitch, x, lines, steps);
+  x.dtype == DType::kBF16 ? pack_typed<bf16, kPitch>(to, pitch, x, lines, steps)
+                          : pack_typed<float, kPitch>(to, pitch, x, lines, steps);
 }
 
-// Columns of B behind the last one are zero.
+// Columns of B behind the last one are zero or a copy of it.
 void pack_b(float* to, const Operand& b, int64_t columns, int64_t steps) {
   if (columns < kColumns)
-    for (int64_t i = 0; i < kBlockK * kColumns; ++i) to[i] = 0.0f;
-  pack(to, kColumns, b, columns, steps);
+    for (int64_t i = 0; i < steps * kColumns; ++i) to[i] = 0.0f;
+  pack<kColumns>(to, kColumns, b, columns, steps);
 }
 
 // Rows cut into panels of at most kRows, of as equal size as possible, at a fixed place each.
@@ -166,9 +173,15 @@ struct Panels {
   TALLY_INLINE Panels(int64_t rows, int64_t steps) : rows(rows), count(parts(rows, kRows)), steps(steps) {}
   TALLY_INLINE int64_t first(int64_t panel) const { return rows * panel / count; }
   TALLY_INLINE int64_t offset(int64_t panel) const { return first(panel) * steps + panel * kPadding; }
-  void pack_a(float* to, const Operand& a, int64_t panel) const {
-    const int64_t row = first(panel), n = first(panel + 1) - row;
-    pack(to + offset(panel), n, a.at(row, 0), n, steps);
+  // Panels [begin, end). Where rows lie next to each other, a few steps of all panels at a time: a cache line of A
+  // belongs to several panels.
+  void pack_a(float* to, const Operand& a, int64_t begin, int64_t end) const {
+    const int64_t chunk = a.line == 1 ? 16 : steps;
+    for (int64_t k = 0; k < steps; k += chunk)
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = first(i), n = first(i + 1) - row;
+        pack<0>(to + offset(i) + k * n, n, a.at(row, k), n, least(chunk, steps - k));
+      }
   }
 };
 constexpr int64_t kTaskFloats = kTaskRows * kBlockK + kPadding * (kTaskRows / 3 + 1);
@@ -313,9 +326,8 @@ void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
       const int64_t k = block * kBlockK, steps = least(kBlockK, p.k - k);
       const Panels panels(rows, steps);
       const Operand a = p.a.at(row, k);
-      parallel_for(panels.count, 2, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) panels.pack_a(scratch, a, i);
-      });
+      parallel_for(panels.count, parts(48, kRows),
+                   [&](int64_t begin, int64_t end) { panels.pack_a(scratch, a, begin, end); });
       parallel_for(column_panels * splits, 1, [&](int64_t begin, int64_t end) {
         alignas(64) float b[kBlockK * kColumns];
         alignas(64) float bias[kColumns] = {};
@@ -346,7 +358,7 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
   for (int64_t k = 0; k < p.k; k += kBlockK) {
     const int64_t steps = least(kBlockK, p.k - k);
     const Panels panels(rows, steps);
-    for (int64_t i = 0; i < panels.count; ++i) panels.pack_a(a, p.a.at(row, k), i);
+    panels.pack_a(a, p.a.at(row, k), 0, panels.count);
     for (int64_t j = 0; j < columns; j += kColumns) {
       pack_b(b, p.b.at(column + j, k), least(kColumns, columns - j), steps);
       run_panel(panels, 0, panels.count, a, b, to.at(0, j), least(kColumns, columns - j), p.accumulate || k > 0,

@@ -82,27 +82,41 @@ TALLY_INLINE void store(bf16* p, Vec x) {
 }
 
 // The first n lanes (0 <= n < kLanes), the others zero; nothing behind p[n - 1] is touched.
-TALLY_INLINE Vec load_partial(const float* p, int64_t n) {
 #if defined(TALLY_SIMD_V4)
+TALLY_INLINE Vec load_partial(const float* p, int64_t n) {
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), p);
+}
+TALLY_INLINE Vec load_partial(const bf16* p, int64_t n) {
+  const __m256i x = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1u), p);
+  return widen(__builtin_bit_cast(VecU16, x));
+}
+TALLY_INLINE void store_partial(float* p, Vec x, int64_t n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1u), x);
+}
 #else
+#if defined(TALLY_SIMD_V3)
+TALLY_INLINE __m256i lane_mask(int64_t n) {
+  constexpr VecI kIndex = {0, 1, 2, 3, 4, 5, 6, 7};
+  return __builtin_bit_cast(__m256i, kIndex < (VecI{} + static_cast<int32_t>(n)));
+}
+TALLY_INLINE Vec load_partial(const float* p, int64_t n) { return _mm256_maskload_ps(p, lane_mask(n)); }
+TALLY_INLINE void store_partial(float* p, Vec x, int64_t n) { _mm256_maskstore_ps(p, lane_mask(n), x); }
+#else
+TALLY_INLINE Vec load_partial(const float* p, int64_t n) {
   Vec x{};
   for (int64_t i = 0; i < n; ++i) x[i] = p[i];
   return x;
-#endif
 }
+TALLY_INLINE void store_partial(float* p, Vec x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[i] = x[i];
+}
+#endif
 TALLY_INLINE Vec load_partial(const bf16* p, int64_t n) {
   VecU16 x{};
   for (int64_t i = 0; i < n; ++i) x[i] = p[i].bits;
   return widen(x);
 }
-TALLY_INLINE void store_partial(float* p, Vec x, int64_t n) {
-#if defined(TALLY_SIMD_V4)
-  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1u), x);
-#else
-  for (int64_t i = 0; i < n; ++i) p[i] = x[i];
 #endif
-}
 TALLY_INLINE void store_partial(bf16* p, Vec x, int64_t n) {
   const VecU16 y = narrow(x);
   for (int64_t i = 0; i < n; ++i) p[i].bits = y[i];
