@@ -167,6 +167,28 @@ void pack_b(float* to, const Operand& b, int64_t columns, int64_t steps) {
   pack<kColumns>(to, kColumns, b, columns, steps);
 }
 
+// Cache lines of a panel of B that will be packed next, to be asked for while the present one is at work.
+struct Prefetch {
+  const char* data = nullptr;
+  int64_t stride = 0, lines = 0;  // bytes between runs of 2^shift cache lines; cache lines in all
+  int shift = 0;
+
+  Prefetch() = default;
+  Prefetch(const Operand& b, int64_t steps) {
+    const int64_t run = item_size(b.dtype) * (b.step == 1 ? kBlockK : kColumns);
+    if (b.step != 1 && b.line != 1) return;
+    while ((int64_t{64} << (shift + 1)) <= run) ++shift;
+    data = b.data;
+    stride = item_size(b.dtype) * (b.step == 1 ? b.line : b.step);
+    lines = (b.step == 1 ? kColumns : steps) << shift;
+  }
+  // Part i of n.
+  TALLY_INLINE void part(int64_t i, int64_t n) const {
+    for (int64_t l = lines * i / n, end = lines * (i + 1) / n; l < end; ++l)
+      __builtin_prefetch(data + (l >> shift) * stride + (l & ((1 << shift) - 1)) * 64, 0, 2);
+  }
+};
+
 // Rows cut into panels of at most kRows, of as equal size as possible, at a fixed place each.
 struct Panels {
   int64_t rows, count, steps;
@@ -199,6 +221,9 @@ struct Tile {
 // a: [k][R], b: [k][kColumns].
 template <int R>
 void micro(int64_t steps, const float* a, const float* b, const Tile& t) {
+  if (t.add)
+    for (int i = 0; i < R; ++i)
+      for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 0, 2);
   Vec sum[R][2];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
@@ -299,10 +324,13 @@ struct Product {
 // A panel of B over panels [first, last) of a packed block of A, straight into C or, where C's panel is not kColumns
 // whole columns of f32, through a small buffer.
 void run_panel(const Panels& panels, int64_t first, int64_t last, const float* a, const float* b, const Result& c,
-               int64_t columns, bool add, const float* bias) {
+               int64_t columns, bool add, const float* bias, const Prefetch& next) {
   if (c.direct() && columns == kColumns) {
     const Tile tile{reinterpret_cast<float*>(c.data), c.row, add, bias};
-    for (int64_t i = first; i < last; ++i) micro_panel(panels, i, a, b, tile);
+    for (int64_t i = first; i < last; ++i) {
+      next.part(i - first, last - first);
+      micro_panel(panels, i, a, b, tile);
+    }
     return;
   }
   alignas(64) float buffer[kRows * kColumns];
@@ -338,7 +366,8 @@ void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
           if (with_bias) p.read_bias(bias, column, columns);
           pack_b(b, p.b.at(column, k), columns, steps);
           run_panel(panels, panels.count * part / splits, panels.count * (part + 1) / splits, scratch, b,
-                    p.c.at(row, column), columns, p.accumulate || block > 0, with_bias ? bias : nullptr);
+                    p.c.at(row, column), columns, p.accumulate || block > 0, with_bias ? bias : nullptr,
+                    column + kColumns < p.n ? Prefetch(p.b.at(column + kColumns, k), steps) : Prefetch());
         }
       });
     }
@@ -362,7 +391,7 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
     for (int64_t j = 0; j < columns; j += kColumns) {
       pack_b(b, p.b.at(column + j, k), least(kColumns, columns - j), steps);
       run_panel(panels, 0, panels.count, a, b, to.at(0, j), least(kColumns, columns - j), p.accumulate || k > 0,
-                p.has_bias && k + steps == p.k ? bias + j : nullptr);
+                p.has_bias && k + steps == p.k ? bias + j : nullptr, Prefetch());
     }
   }
   if (!c.direct()) write_result(sums, kTaskColumns, c, rows, columns);
