@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 
 #include "tally/text/unicode_tables.h"
 #include "tally/text/utf8.h"
@@ -43,10 +45,31 @@ ClassedChar classify(const char* p, size_t n) {
   return {static_cast<uint8_t>(char_class(c.code_point)), c.length};
 }
 
+// End of the ASCII letters from i on, eight bytes a step: a byte with its high bit cleared and lower case forced is a
+// letter when adding 0x80 - 'a' sets the high bit and adding 0x7F - 'z' does not.
+size_t ascii_letters_end(const char* p, size_t i, size_t n) {
+  constexpr uint64_t kOnes = 0x0101010101010101u, kHigh = 0x8080808080808080u;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p + i, 8);
+    if constexpr (std::endian::native == std::endian::big) bytes = __builtin_bswap64(bytes);
+    const uint64_t lower = (bytes | (0x20 * kOnes)) & ~kHigh;
+    const uint64_t letters = (lower + (0x80 - 'a') * kOnes) & ~(lower + (0x7F - 'z') * kOnes) & ~bytes;
+    const uint64_t others = ~letters & kHigh;
+    if (others != 0) return i + static_cast<size_t>(std::countr_zero(others)) / 8;
+  }
+  while (i < n && byte_class(p[i]) == kLetter) ++i;
+  return i;
+}
+
 // End of the run of `wanted` characters that starts before i.
 size_t run_end(const char* p, size_t i, size_t n, uint8_t wanted) {
   for (;;) {
-    while (i < n && byte_class(p[i]) == wanted) ++i;
+    if (wanted == kLetter) {
+      i = ascii_letters_end(p, i, n);
+    } else {
+      while (i < n && byte_class(p[i]) == wanted) ++i;
+    }
     if (i == n || byte_class(p[i]) != kNotAscii) return i;
     const ClassedChar c = classify(p + i, n - i);
     if (c.char_class != wanted) return i;

@@ -14,7 +14,7 @@
 namespace tally {
 namespace {
 
-constexpr size_t kPartBytes = size_t{4} << 20;
+constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr size_t kShards = 64;
 
 class WordTable {
