@@ -96,12 +96,13 @@ std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerKind kind, TokenTab
     }
   }
   if (kind == TokenizerKind::kChar) {
+    std::vector<bool> special(static_cast<size_t>(impl->tokens.size()), false);
+    for (const int32_t id : impl->specials.ids()) special[static_cast<size_t>(id)] = true;
     for (int32_t id = 0; id < impl->tokens.size(); ++id) {
       const std::string_view bytes = impl->tokens[id];
-      const Utf8Char c = bytes.empty() ? Utf8Char{} : utf8_next(bytes.data(), bytes.size());
-      const bool special =
-          std::find(impl->specials.ids().begin(), impl->specials.ids().end(), id) != impl->specials.ids().end();
-      if (!special && c.status == Utf8Status::kValid && c.length == bytes.size()) impl->chars.emplace(c.code_point, id);
+      if (special[static_cast<size_t>(id)] || bytes.empty()) continue;
+      const Utf8Char c = utf8_next(bytes.data(), bytes.size());
+      if (c.status == Utf8Status::kValid && c.length == bytes.size()) impl->chars.emplace(c.code_point, id);
     }
   }
   return impl;
@@ -116,12 +117,19 @@ TokenizerKind Tokenizer::kind() const { return impl_->kind; }
 int32_t Tokenizer::vocab_size() const { return impl_->tokens.size(); }
 
 Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const {
+  if (kind() != TokenizerKind::kBpe)
+    for (const std::string& old : impl_->specials.names())
+      if (std::find(names.begin(), names.end(), old) == names.end())
+        fail("special token {} of a {} tokenizer cannot become ordinary text; list it too", quote_token(old),
+             tokenizer_kind_name(kind()));
   TokenTable tokens = impl_->tokens;
   std::unordered_map<std::string_view, int32_t> by_bytes;
   for (int32_t id = 0; id < impl_->tokens.size(); ++id) by_bytes.emplace(impl_->tokens[id], id);
   std::vector<int32_t> ids;
   for (const std::string& name : names) {
     const auto found = by_bytes.find(name);
+    if (kind() == TokenizerKind::kByte && name.size() == 1)
+      fail("special token {} is a single byte, which a byte tokenizer has already", quote_token(name));
     ids.push_back(found != by_bytes.end() ? found->second : tokens.size());
     if (found == by_bytes.end()) tokens.push_back(name);
   }

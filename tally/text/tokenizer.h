@@ -46,7 +46,7 @@ class Tokenizer {
   const std::string& hash() const;
 
   // The same tokenizer with these special tokens and no others. One that the vocabulary holds keeps its id, the rest
-  // are appended in the order given. Special tokens that are not listed become ordinary text.
+  // are appended in the order given. Special tokens that are not listed become ordinary text (bpe; otherwise an Error).
   Tokenizer with_specials(const std::vector<std::string>& names) const;
 
   // Ids of the text. Special tokens are recognised when allow_special, the longest first; otherwise they are ordinary

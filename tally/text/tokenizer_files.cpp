@@ -152,9 +152,10 @@ Json specials_json(const Tokenizer& tokenizer) {
 
 Tokenizer Tokenizer::load(const fs::path& folder) {
   const fs::path config_path = folder / kConfigName, vocab_path = folder / kVocabName;
-  if (!fs::is_directory(folder)) fail("{}: no such tokenizer folder", folder.string());
-  const bool has_config = fs::exists(config_path);
-  if (!has_config && !fs::exists(vocab_path))
+  std::error_code unreadable;  // counts as absent
+  if (!fs::is_directory(folder, unreadable)) fail("{}: no such tokenizer folder", folder.string());
+  const bool has_config = fs::exists(config_path, unreadable);
+  if (!has_config && !fs::exists(vocab_path, unreadable))
     fail("{}: holds neither {} nor {}, so it is not a tokenizer folder", folder.string(), kConfigName, kVocabName);
   Config config;
   if (has_config) config = read_config(config_path);

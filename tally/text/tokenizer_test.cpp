@@ -99,6 +99,20 @@ TEST(Tokenizer, WithSpecialsKeepsKnownIdsAndAppendsTheRest) {
   EXPECT_GT(t.with_specials({}).encode("<|x|>").size(), 1u);
 }
 
+TEST(Tokenizer, WithSpecialsOfByteAndChar) {
+  for (const Tokenizer& t : three_kinds()) {
+    if (t.kind() == TokenizerKind::kBpe) continue;
+    const Tokenizer more = t.with_specials({"<|new|>", "<|y|>", "<|x|>", "<|x|><|x|>"});
+    EXPECT_EQ(more.special_id("<|new|>"), t.vocab_size());
+    EXPECT_EQ(more.special_id("<|y|>"), t.special_id("<|y|>"));
+    const test::TempFolder folder;
+    more.save(folder.path());
+    EXPECT_EQ(Tokenizer::load(folder.path()).hash(), more.hash());
+    test::expect_error([&] { t.with_specials({}); }, "cannot become ordinary text");
+  }
+  test::expect_error([] { Tokenizer().with_specials({"a"}); }, "single byte");
+}
+
 TEST(Tokenizer, SpecialsThatReadLikeOtherEntriesAreErrors) {
   test::expect_error([] { train(TokenizerKind::kBpe, 300, {"a"}); }, "reads like another entry");
   const Tokenizer chars = train(TokenizerKind::kChar, 0, {"b"}, "abc");  // all its occurrences are the special token

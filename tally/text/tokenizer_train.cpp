@@ -126,6 +126,7 @@ Tokenizer train_tokenizer_files(const TokenizerSpec& spec, std::span<const fs::p
   for (const fs::path& file : files) {
     names.push_back(file == "-" ? "standard input" : file.string());
     if (file == "-") {
+      if (!standard_input.empty()) fail("standard input (-) is given twice as a training text");
       standard_input += read_file(file);
       texts.emplace_back(standard_input);
       continue;
