@@ -67,7 +67,7 @@ struct SwigluBackwardArgs {
   View grad, gate, up, dgate, dup;
   Device device() const { return dgate.device; }
   Cost cost() const {
-    return {0, grad.numel() * 10, grad.bytes() + gate.bytes() + up.bytes(), dgate.bytes() + dup.bytes(), 0};
+    return {0, grad.numel() * 11, grad.bytes() + gate.bytes() + up.bytes(), dgate.bytes() + dup.bytes(), 0};
   }
 };
 

@@ -32,7 +32,8 @@ TALLY_INLINE void with_float(DType t, const F& f) {
   f(double{});
 }
 
-// f(offset[N], n, step[N]) for every row of the common index space of N views of equal size.
+// f(offset[N], n, step[N]) for every row of the common index space of N views of equal size. f stands in one place
+// only: it is inlined, and a kernel's compile time is mostly its copies.
 template <int N, class F>
 TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
   const Dims& size = views[0].size;
@@ -40,26 +41,23 @@ TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
   if (numel == 0) return;
   bool flat = true;
   for (const View& v : views) flat = flat && v.contiguous();
-  if (flat) {
-    parallel_for(numel, kGrainElements, [&](int64_t begin, int64_t end) {
-      int64_t offset[N], step[N];
-      for (int k = 0; k < N; ++k) offset[k] = begin, step[k] = 1;
-      f(offset, end - begin, step);
-    });
-    return;
-  }
   const int last = size.rank - 1;  // rank 0 is contiguous
-  const int64_t n = size.v[last], rows = numel / n;
-  parallel_for(rows, (kGrainElements + n - 1) / n, [&](int64_t begin, int64_t end) {
-    int64_t step[N];
-    for (int k = 0; k < N; ++k) step[k] = views[k].stride.v[last];
+  const int64_t length = flat ? kGrainElements : size.v[last];
+  const int64_t rows = (numel + length - 1) / length;
+  parallel_for(rows, flat ? 1 : (kGrainElements + length - 1) / length, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      int64_t offset[N] = {};
-      int64_t rest = row;
-      for (int axis = last - 1; axis >= 0; --axis) {
-        const int64_t i = rest % size.v[axis];
-        rest /= size.v[axis];
-        for (int k = 0; k < N; ++k) offset[k] += i * views[k].stride.v[axis];
+      int64_t offset[N], step[N], n = length;
+      if (flat) {
+        n = numel - row * length < length ? numel - row * length : length;
+        for (int k = 0; k < N; ++k) offset[k] = row * length, step[k] = 1;
+      } else {
+        for (int k = 0; k < N; ++k) offset[k] = 0, step[k] = views[k].stride.v[last];
+        int64_t rest = row;
+        for (int axis = last - 1; axis >= 0; --axis) {
+          const int64_t i = rest % size.v[axis];
+          rest /= size.v[axis];
+          for (int k = 0; k < N; ++k) offset[k] += i * views[k].stride.v[axis];
+        }
       }
       f(offset, n, step);
     }
