@@ -1,5 +1,6 @@
 #include "tally/core/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -10,20 +11,23 @@ namespace tally {
 
 namespace {
 
-// Bytes of a contiguous tensor; throws when a size is negative or the product is out of range.
+// Bytes of a contiguous tensor; throws when a size is negative or the product, sizes of 0 aside, is out
+// of range.
 int64_t checked_bytes(const Dims& size, DType dtype) {
   int64_t n = item_size(dtype);
+  bool empty = false;
   for (int i = 0; i < size.rank; ++i) {
     if (size[i] < 0) fail("a tensor cannot have the negative size in {}", str(size));
-    if (__builtin_mul_overflow(n, size[i], &n) || n > std::numeric_limits<int64_t>::max() / 4)
+    empty = empty || size[i] == 0;
+    if (__builtin_mul_overflow(n, std::max<int64_t>(size[i], 1), &n) || n > std::numeric_limits<int64_t>::max() / 4)
       fail("a tensor of shape {} and dtype {} is larger than any memory", str(size), name_of(dtype));
   }
-  return n;
+  return empty ? 0 : n;
 }
 
 template <class T>
 Tensor copy_in(const std::vector<T>& values, const Dims& size, DType dtype) {
-  if (static_cast<int64_t>(values.size()) != size.numel())
+  if (static_cast<int64_t>(values.size()) * item_size(dtype) != checked_bytes(size, dtype))
     fail("{} values do not fill a tensor of shape {}", values.size(), str(size));
   Tensor t = Tensor::empty(size, dtype);
   if (!values.empty()) std::memcpy(t.data<T>(), values.data(), values.size() * sizeof(T));
@@ -54,6 +58,7 @@ double load_as_double(const View& v, int64_t offset) {
 Storage::Storage(int64_t bytes, Device device, Category category)
     : data_(take_block(device, block_bytes(bytes), category)),
       bytes_(block_bytes(bytes)),
+      used_(bytes),
       device_(device),
       category_(category),
       ledger_(&Ledger::current()) {
@@ -74,10 +79,10 @@ Dims contiguous_strides(const Dims& size) {
 
 Tensor Tensor::empty(const Dims& size, DType dtype, Device device, Category category) {
   Tensor t;
+  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category));
   t.size_ = size;
   t.stride_ = contiguous_strides(size);
   t.dtype_ = dtype;
-  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category));
   return t;
 }
 
@@ -117,12 +122,15 @@ double Tensor::item() const {
 Tensor Tensor::alias(const Dims& size, const Dims& stride, int64_t offset) const {
   TALLY_ASSERT(size.rank == stride.rank);
   int64_t low = offset, high = offset;
+  bool inside = true, empty = false;
   for (int i = 0; i < size.rank; ++i) {
     if (size[i] < 0) fail("a view cannot have the negative size in {}", str(size));
-    const int64_t reach = (size[i] - 1) * stride[i];
-    (reach < 0 ? low : high) += reach;
+    empty = empty || size[i] == 0;
+    int64_t reach;
+    inside = inside && !__builtin_mul_overflow(size[i] - 1, stride[i], &reach) &&
+             !__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
   }
-  if (size.numel() > 0 && (low < 0 || (high + 1) * element_size() > storage_->bytes()))
+  if (!empty && (!inside || low < 0 || high >= storage_->used() / element_size()))
     fail("a view of shape {} with strides {} at offset {} reaches outside its storage", str(size), str(stride), offset);
   Tensor t = detach();
   t.size_ = size, t.stride_ = stride, t.offset_ = offset;

@@ -26,12 +26,13 @@ class Storage {
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // rounded
+  int64_t used() const { return used_; }    // as asked for: what views may reach
   Device device() const { return device_; }
   Category category() const { return category_; }
 
  private:
   void* data_;
-  int64_t bytes_;
+  int64_t bytes_, used_;
   Device device_;
   Category category_;
   Ref<Ledger> ledger_;
@@ -81,9 +82,9 @@ class Tensor {
   // Tape.
   Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
   bool requires_grad() const { return static_cast<bool>(node_); }
-  Tensor grad() const;          // of a leaf; undefined before the first backward
-  void set_grad(Tensor grad);   // undefined clears it
-  Tensor detach() const;        // the same storage without a node
+  Tensor grad() const;         // of a leaf; undefined before the first backward
+  void set_grad(Tensor grad);  // undefined clears it
+  Tensor detach() const;       // the same storage without a node
   const Ref<Node>& node() const { return node_; }
   int output_index() const { return output_; }
   void set_node(Ref<Node> node, int output = 0);

@@ -1,0 +1,175 @@
+// The accounts: costs by phase, scope and op; live bytes, their peak and its moment; the hardware model and its cache.
+#include "tally/core/ledger.h"
+
+#include <cstdlib>
+
+#include "tally/core/hardware.h"
+#include "tally/core/tensor.h"
+#include "tests/support/support.h"
+
+namespace tally {
+namespace {
+
+constexpr const char* kOp = "matmul";
+constexpr const char* kOther = "add";
+
+TEST(Ledger, CostsByPhaseScopeAndOp) {
+  LedgerGuard guard;
+  Ledger& l = guard.ledger();
+  {
+    PhaseGuard forward("forward");
+    ScopeGuard block(std::string("blocks.0"));
+    for (int i = 0; i < 3; ++i) {
+      ScopeGuard attn("attn");
+      l.spend(kOp, {10, 1, 2, 3, 0});
+    }
+    l.spend(kOther, {0, 5, 6, 7, 0});
+  }
+  {
+    PhaseGuard backward("backward");
+    ScopeGuard block("blocks.0");
+    ScopeGuard attn("attn");
+    l.spend(kOp, {20, 2, 4, 6, 9});
+  }
+  l.spend(kOther, {0, 1, 0, 0, 0});
+  const std::vector<Ledger::Entry> all = l.entries();
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_STREQ(all[0].op, "matmul");
+  EXPECT_EQ(all[0].phase, "forward");
+  EXPECT_EQ(all[0].scope, "blocks.0/attn");
+  EXPECT_EQ(all[0].launches, 3);
+  EXPECT_EQ(all[0].cost, (Cost{30, 3, 6, 9, 0}));
+  EXPECT_EQ(all[1].scope, "blocks.0");
+  EXPECT_EQ(all[2].phase, "backward");
+  EXPECT_EQ(all[3].scope, "");
+  EXPECT_EQ(all[3].phase, "");
+  EXPECT_EQ(l.cost(), (Cost{50, 11, 16, 22, 9}));
+  EXPECT_EQ(l.cost("forward"), (Cost{30, 8, 12, 16, 0}));
+  EXPECT_EQ(l.cost("no such phase"), Cost{});
+  EXPECT_EQ(l.launches(), 6);
+  l.clear_costs();
+  EXPECT_EQ(l.cost(), Cost{});
+  EXPECT_TRUE(l.entries().empty());
+}
+
+TEST(Ledger, AScopeIsOnePathHoweverOftenItIsEntered) {
+  LedgerGuard guard;
+  Ledger& l = guard.ledger();
+  const int a = l.enter(0, "a"), b = l.enter(a, "b");
+  EXPECT_EQ(l.enter(0, "a"), a);
+  EXPECT_EQ(l.enter(a, "b"), b);
+  EXPECT_NE(l.enter(0, "b"), b);
+  EXPECT_EQ(l.scope_path(b), "a/b");
+  EXPECT_EQ(l.scope_path(0), "");
+}
+
+TEST(Ledger, GuardsNestAndRestore) {
+  LedgerGuard outer;
+  outer.ledger().spend(kOp, {1, 0, 0, 0, 0});
+  {
+    LedgerGuard inner;
+    Ledger::current().spend(kOp, {100, 0, 0, 0, 0});
+    EXPECT_EQ(inner.ledger().cost().matmul_flops, 100);
+  }
+  Ledger::current().spend(kOp, {2, 0, 0, 0, 0});
+  EXPECT_EQ(outer.ledger().cost().matmul_flops, 3);
+  EXPECT_EQ(outer.ledger().scope(), 0);
+}
+
+TEST(Ledger, PeakItsCategoriesAndItsMoment) {
+  LedgerGuard guard;
+  Ledger& l = guard.ledger();
+  const auto at = [](const CategoryBytes& b, Category c) { return b[static_cast<size_t>(c)]; };
+  const Tensor p = Tensor::empty(Dims(1024), DType::kU8, kMetaCpu, Category::kParameter);
+  {
+    PhaseGuard phase("backward");
+    ScopeGuard scope("blocks.1");
+    ScopeGuard inner("mlp");
+    const Tensor a = Tensor::empty(Dims(512), DType::kU8, kMetaCpu);
+    const Tensor g = Tensor::empty(Dims(256), DType::kU8, kMetaCpu, Category::kGradient);
+  }
+  EXPECT_EQ(l.live_bytes(), 1024);
+  EXPECT_EQ(l.peak_bytes(), 1024 + 512 + 256);
+  EXPECT_EQ(l.peak_moment(), "backward blocks.1/mlp");
+  EXPECT_EQ(at(l.at_peak(), Category::kParameter), 1024);
+  EXPECT_EQ(at(l.at_peak(), Category::kActivation), 512);
+  EXPECT_EQ(at(l.at_peak(), Category::kGradient), 256);
+  EXPECT_EQ(total(l.at_peak()), l.peak_bytes());
+  l.reset_peak();
+  EXPECT_EQ(l.peak_bytes(), 1024);
+  EXPECT_EQ(l.peak_moment(), "");
+  const Json j = l.to_json();
+  EXPECT_EQ(j.at("peak_bytes").as_int(), 1024);
+  EXPECT_EQ(j.at("peak_by_category").at("parameter").as_int(), 1024);
+}
+
+TEST(Ledger, ATensorGivesBackToTheLedgerItWasChargedTo) {
+  Ref<Ledger> made(new Ledger);
+  Tensor kept;
+  {
+    LedgerGuard guard(made);
+    kept = Tensor::empty(Dims(256), DType::kU8, kMetaCpu);
+  }
+  LedgerGuard other;
+  EXPECT_EQ(made->live_bytes(), 256);
+  kept = {};
+  EXPECT_EQ(made->live_bytes(), 0);
+  EXPECT_EQ(other.ledger().live_bytes(), 0);
+}
+
+Hardware machine() {
+  Hardware h;
+  h.name = "test cpu v3 2 threads";
+  h.fma_flops = 200, h.matmul_flops = 100, h.other_flops = 10;
+  h.bytes_per_second = 20, h.cached_bytes_per_second = 50, h.cached_bytes = 64, h.launch_seconds = 0.25;
+  return h;
+}
+
+// Launch + the longest of matmul, other FLOPs and bytes.
+TEST(Hardware, PredictsFromTheRoofline) {
+  const Hardware h = machine();
+  EXPECT_DOUBLE_EQ(h.predict({}), 0.25);
+  EXPECT_DOUBLE_EQ(h.predict({200, 0, 0, 0, 0}), 0.25 + 2);
+  EXPECT_DOUBLE_EQ(h.predict({0, 30, 40, 10, 0}), 0.25 + 3);
+  EXPECT_DOUBLE_EQ(h.predict({0, 1, 40, 10, 0}), 0.25 + 1);     // 50 bytes come from cache
+  EXPECT_DOUBLE_EQ(h.predict({0, 1, 100, 100, 0}), 0.25 + 10);  // 200 do not
+  LedgerGuard guard;
+  guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
+  EXPECT_EQ(guard.ledger().predicted_seconds(), 0);
+  guard.ledger().set_hardware(&h);
+  guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
+  EXPECT_DOUBLE_EQ(guard.ledger().predicted_seconds(), 2.25);
+}
+
+TEST(Hardware, IsCachedByNameAndABadCacheCountsAsNone) {
+  const test::TempFolder folder;
+  const char* const before = std::getenv("XDG_CACHE_HOME");
+  const std::string saved = before ? before : "";
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  EXPECT_FALSE(cached_hardware("test cpu v3 2 threads"));
+  cache_hardware(machine());
+  Hardware other = machine();
+  other.name = "another", other.launch_seconds = 0.5;
+  cache_hardware(other);
+  other.launch_seconds = 0.75;
+  cache_hardware(other);
+  ASSERT_TRUE(cached_hardware("another"));
+  EXPECT_EQ(cached_hardware("another")->launch_seconds, 0.75);
+  EXPECT_EQ(cached_hardware("test cpu v3 2 threads")->to_json(), machine().to_json());
+  for (const char* text : {"", "{", "{}", "[1, {\"name\": \"another\"}]", "[{\"name\": 3}]"}) {
+    write_file_atomic(hardware_cache_path(), text);
+    EXPECT_FALSE(cached_hardware("another")) << text;
+    cache_hardware(other);
+    EXPECT_TRUE(cached_hardware("another")) << text;
+  }
+  Json zero = machine().to_json();
+  zero.set("matmul_flops", 0);
+  test::expect_error([&] { Hardware::from_json(zero); }, "a rate is not positive");
+  if (before)
+    setenv("XDG_CACHE_HOME", saved.c_str(), 1);
+  else
+    unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+}  // namespace tally
