@@ -23,6 +23,7 @@ constexpr int kRows = 6;  // 12 of 16
 constexpr int kRows = 4;
 #endif
 constexpr int kColumns = 2 * kLanes;
+constexpr int kStreamRows = 4;
 constexpr int64_t kBlockK = MatmulPlan::kBlockK;
 constexpr int64_t kTaskRows = MatmulPlan::kTaskRows;
 constexpr int64_t kTaskColumns = 128;
@@ -210,6 +211,13 @@ constexpr int64_t kTaskFloats = kTaskRows * kBlockK + kPadding * (kTaskRows / 3 
 
 // ---- the micro-kernel
 
+// kColumns columns of B over a block of K, packed or (up to kStreamRows rows) as they are.
+struct PanelB {
+  const float* packed;
+  Operand source;
+  int64_t columns;  // valid ones
+};
+
 // What becomes of a tile: c = sums, or c + sums when `add`; then + bias (kColumns floats) unless null.
 struct Tile {
   float* c;
@@ -218,15 +226,8 @@ struct Tile {
   const float* bias;
 };
 
-// a: [k][R], b: [k][kColumns].
 template <int R>
-void micro(int64_t steps, const float* a, const float* b, const Tile& t) {
-  if (t.add)
-    for (int i = 0; i < R; ++i)
-      for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 0, 2);
-  Vec sum[R][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
+TALLY_INLINE void add_steps(Vec (&sum)[R][2], int64_t steps, const float* a, const float* b) {
 #pragma GCC unroll 2
   for (int64_t k = 0; k < steps; ++k, a += R, b += kColumns) {
     const Vec b0 = load(b), b1 = load(b + kLanes);
@@ -237,6 +238,10 @@ void micro(int64_t steps, const float* a, const float* b, const Tile& t) {
       sum[i][1] = fmadd(x, b1, sum[i][1]);
     }
   }
+}
+
+template <int R>
+TALLY_INLINE void finish_tile(const Vec (&sum)[R][2], const Tile& t) {
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
@@ -249,25 +254,60 @@ void micro(int64_t steps, const float* a, const float* b, const Tile& t) {
     }
 }
 
-using Micro = void (*)(int64_t, const float*, const float*, const Tile&);
+// a: [k][R]; b: packed, [k][kColumns].
 template <int R>
-constexpr Micro micro_of(int64_t rows) {
-  if constexpr (R == 0)
+void micro(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
+  if (t.add)
+    for (int i = 0; i < R; ++i)
+      for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 0, 2);
+  Vec sum[R][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
+  add_steps<R>(sum, steps, a, b.packed);
+  finish_tile<R>(sum, t);
+}
+
+// The same for few rows, which spend their time on packing: some steps at a time, so that the processor overlaps the
+// shuffles of the next steps with the chain of additions of the last ones.
+template <int R>
+void stream(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
+  constexpr int64_t kChunk = 32;
+  alignas(64) float packed[kChunk * kColumns];
+  Vec sum[R][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
+  for (int64_t k = 0; k < steps; k += kChunk) {
+    const int64_t n = least(kChunk, steps - k);
+    pack_b(packed, b.source.at(0, k), b.columns, n);
+    add_steps<R>(sum, n, a + k * R, packed);
+  }
+  finish_tile<R>(sum, t);
+}
+
+using Micro = void (*)(int64_t, const float*, const PanelB&, const Tile&);
+template <int R>
+constexpr Micro micro_of(int64_t rows, bool packed) {
+  if constexpr (R == 0) {
     return nullptr;
-  else
-    return rows == R ? micro<R> : micro_of<R - 1>(rows);
+  } else {
+    if constexpr (R <= kStreamRows)
+      if (rows == R && !packed) return stream<R>;
+    return rows == R ? micro<R> : micro_of<R - 1>(rows, packed);
+  }
 }
 struct MicroTable {
-  Micro of[kRows + 1];
+  Micro packed[kRows + 1], streamed[kStreamRows + 1];
   constexpr MicroTable() {
-    for (int i = 0; i <= kRows; ++i) of[i] = micro_of<kRows>(i);
+    for (int i = 0; i <= kRows; ++i) packed[i] = micro_of<kRows>(i, true);
+    for (int i = 0; i <= kStreamRows; ++i) streamed[i] = micro_of<kRows>(i, false);
   }
 };
 constexpr MicroTable kMicro;
 
-TALLY_INLINE void micro_panel(const Panels& panels, int64_t panel, const float* a, const float* b, const Tile& t) {
-  const int64_t row = panels.first(panel), n = panels.first(panel + 1) - row;
-  kMicro.of[n](panels.steps, a + panels.offset(panel), b, {t.c + row * t.pitch, t.pitch, t.add, t.bias});
+// `t` stands at the panel's first row.
+TALLY_INLINE void micro_panel(const Panels& panels, int64_t panel, const float* a, const PanelB& b, const Tile& t) {
+  const int64_t n = panels.first(panel + 1) - panels.first(panel);
+  (b.packed != nullptr ? kMicro.packed[n] : kMicro.streamed[n])(panels.steps, a + panels.offset(panel), b, t);
 }
 
 // ---- C between its own layout and rows of f32
@@ -323,24 +363,22 @@ struct Product {
 
 // A panel of B over panels [first, last) of a packed block of A, straight into C or, where C's panel is not kColumns
 // whole columns of f32, through a small buffer.
-void run_panel(const Panels& panels, int64_t first, int64_t last, const float* a, const float* b, const Result& c,
-               int64_t columns, bool add, const float* bias, const Prefetch& next) {
-  if (c.direct() && columns == kColumns) {
-    const Tile tile{reinterpret_cast<float*>(c.data), c.row, add, bias};
-    for (int64_t i = first; i < last; ++i) {
-      next.part(i - first, last - first);
-      micro_panel(panels, i, a, b, tile);
-    }
-    return;
-  }
+void run_panel(const Panels& panels, int64_t first, int64_t last, const float* a, const PanelB& b, const Result& c,
+               bool add, const float* bias, const Prefetch& next) {
+  const bool direct = c.direct() && b.columns == kColumns;
   alignas(64) float buffer[kRows * kColumns];
   for (int64_t i = first; i < last; ++i) {
     const int64_t row = panels.first(i), rows = panels.first(i + 1) - row;
     const Result part = c.at(row, 0);
+    next.part(i - first, last - first);
+    if (direct) {
+      micro_panel(panels, i, a, b, {reinterpret_cast<float*>(part.data), c.row, add, bias});
+      continue;
+    }
     for (float& x : buffer) x = 0.0f;
-    if (add) read_result(buffer, kColumns, part, rows, columns);
-    kMicro.of[rows](panels.steps, a + panels.offset(i), b, {buffer, kColumns, add, bias});
-    write_result(buffer, kColumns, part, rows, columns);
+    if (add) read_result(buffer, kColumns, part, rows, b.columns);
+    micro_panel(panels, i, a, b, {buffer, kColumns, add, bias});
+    write_result(buffer, kColumns, part, rows, b.columns);
   }
 }
 
@@ -364,9 +402,10 @@ void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
           const int64_t columns = least(kColumns, p.n - column);
           const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
           if (with_bias) p.read_bias(bias, column, columns);
-          pack_b(b, p.b.at(column, k), columns, steps);
-          run_panel(panels, panels.count * part / splits, panels.count * (part + 1) / splits, scratch, b,
-                    p.c.at(row, column), columns, p.accumulate || block > 0, with_bias ? bias : nullptr,
+          const Operand source = p.b.at(column, k);
+          pack_b(b, source, columns, steps);
+          run_panel(panels, panels.count * part / splits, panels.count * (part + 1) / splits, scratch,
+                    {b, source, columns}, p.c.at(row, column), p.accumulate || block > 0, with_bias ? bias : nullptr,
                     column + kColumns < p.n ? Prefetch(p.b.at(column + kColumns, k), steps) : Prefetch());
         }
       });
@@ -389,9 +428,11 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
     const Panels panels(rows, steps);
     panels.pack_a(a, p.a.at(row, k), 0, panels.count);
     for (int64_t j = 0; j < columns; j += kColumns) {
-      pack_b(b, p.b.at(column + j, k), least(kColumns, columns - j), steps);
-      run_panel(panels, 0, panels.count, a, b, to.at(0, j), least(kColumns, columns - j), p.accumulate || k > 0,
-                p.has_bias && k + steps == p.k ? bias + j : nullptr, Prefetch());
+      const Operand source = p.b.at(column + j, k);
+      const int64_t width = least(kColumns, columns - j);
+      if (rows > kStreamRows) pack_b(b, source, width, steps);
+      run_panel(panels, 0, panels.count, a, {rows > kStreamRows ? b : nullptr, source, width}, to.at(0, j),
+                p.accumulate || k > 0, p.has_bias && k + steps == p.k ? bias + j : nullptr, Prefetch());
     }
   }
   if (!c.direct()) write_result(sums, kTaskColumns, c, rows, columns);

@@ -38,9 +38,9 @@ struct MatmulArgs {
 // Tall products pack blocks of A into scratch, shared by all threads; others need no scratch.
 struct MatmulPlan {
   static constexpr int64_t kBlockK = 256;     // part of the numerics contract
-  static constexpr int64_t kBlockRows = 480;  // rows of A packed at a time
+  static constexpr int64_t kBlockRows = 704;  // rows of A packed at a time
   static constexpr int64_t kTaskRows = 64;    // up to here a task packs its own rows
-  static constexpr int64_t kScratchFloats = 480 * 264 + 64;
+  static constexpr int64_t kScratchFloats = kBlockRows * (kBlockK + 8) + 64;
 
   int64_t k_blocks = 0;      // blocks of K
   int64_t row_blocks = 0;    // blocks of M; 0: no scratch
@@ -60,7 +60,7 @@ struct MatmulPlan {
   TALLY_INLINE int64_t scratch_bytes() const { return group * block_floats * 4; }
 };
 
-// Workspace in bytes (at most 0.5 MB, 0 where none is needed).
+// Workspace in bytes (at most 0.75 MB, 0 where none is needed).
 TALLY_INLINE int64_t matmul_scratch_bytes(const MatmulArgs& args) {
   return MatmulPlan(args.c.size[0], args.c.size[1], args.c.size[2], args.a.size[2], args.c.dtype == DType::kF32)
       .scratch_bytes();
