@@ -39,7 +39,8 @@ TEST(TokenizerFiles, SavedFolderLoadsEqual) {
     EXPECT_EQ(back.hash(), t.hash());
     EXPECT_EQ(back.hash().size(), 32u);
     EXPECT_EQ(back.specials(), t.specials());
-    const std::string text = std::string("<|\xC3\xA9 \"\\\n|>") + kText + "<|endoftext|>";
+    std::string text = "<|\xC3\xA9 \"\\\n|>";
+    text.append(kText).append("<|endoftext|>");
     EXPECT_EQ(back.encode(text), t.encode(text));
     EXPECT_EQ(back.decode(back.encode(text)), text);
     back.save(folder / "b");

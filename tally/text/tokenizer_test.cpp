@@ -19,6 +19,12 @@ constexpr const char* kText =
     "The quick brown fox doesn't jump over the lazy dog.\n\nThe fox's den is 12 km away, they'll say;  the d\xC3\xB4g "
     "is \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x99\x83 there.\t\tThe end. <| \n";
 
+std::string joined(std::initializer_list<std::string_view> parts) {
+  std::string text;
+  for (const std::string_view part : parts) text.append(part);
+  return text;
+}
+
 Tokenizer train(TokenizerKind kind, int64_t vocab_size, std::vector<std::string> specials,
                 std::string_view text = kText) {
   TokenizerSpec spec{kind, vocab_size, std::move(specials), BpeTie::kGreatestBytes};
@@ -33,7 +39,7 @@ std::vector<Tokenizer> three_kinds() {
 
 TEST(Tokenizer, RoundTripsEveryKind) {
   for (const Tokenizer& t : three_kinds()) {
-    const std::string text = std::string("<|y|>") + kText + "<|x|>the<|x|><|x|>end<|x" + kText;
+    const std::string text = joined({"<|y|>", kText, "<|x|>the<|x|><|x|>end<|x", kText});
     const Ids ids = t.encode(text);
     EXPECT_EQ(t.decode(ids), text) << tokenizer_kind_name(t.kind());
     EXPECT_EQ(ids[0], t.special_id("<|y|>").value());
@@ -138,8 +144,7 @@ TEST(Tokenizer, O21CharacterOffsets) {
 }
 
 TEST(Tokenizer, StreamEncodeEqualsWholeTextAtEveryChunkSize) {
-  const std::string text =
-      std::string("<|x|>") + kText + "\n\n\nx<|x|><|x|><|x|>  <|y|" + kText + "\xC3\xB4<|y|>'ll \n\n";
+  const std::string text = joined({"<|x|>", kText, "\n\n\nx<|x|><|x|><|x|>  <|y|", kText, "\xC3\xB4<|y|>'ll \n\n"});
   for (const Tokenizer& t : three_kinds()) {
     for (const bool allow_special : {true, false}) {
       if (t.kind() == TokenizerKind::kChar && !allow_special) continue;
@@ -216,7 +221,7 @@ TEST(Tokenizer, StreamDecodeNeverSplitsACharacter) {
 TEST(Tokenizer, EncodeParallelEqualsSerial) {
   std::string text;
   for (int i = 0; text.size() < (3u << 20); ++i)
-    text += std::string(kText) + (i % 7 == 0 ? "<|x|><|x|>" : "") + (i % 501 == 0 ? std::string(9000, 'a') : "");
+    text += joined({kText, i % 7 == 0 ? "<|x|><|x|>" : "", i % 501 == 0 ? std::string(9000, 'a') : ""});
   const int before = num_threads();
   for (const Tokenizer& t : three_kinds()) {
     const Ids serial = t.encode(text);
