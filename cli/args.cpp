@@ -12,11 +12,10 @@
 
 #include "tally/base/error.h"
 #include "tally/base/file.h"
+#include "tally/train/config.h"
 
 namespace tally::cli {
 namespace {
-
-constexpr const char* kVersion = "0.1.0";
 
 bool is_flag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
@@ -156,7 +155,7 @@ int dispatch(const std::vector<std::string>& words, const std::vector<Verb>& ver
     return 0;
   }
   if (first == "--version") {
-    fmt::print("tally {}\n", kVersion);
+    fmt::print("tally {}\n", kTallyVersion);
     return 0;
   }
   VerbTree tree(verbs);

@@ -4,6 +4,7 @@
 #include "cli/files.h"
 #include "cli/verbs.h"
 #include "tally/base/error.h"
+#include "tally/train/report.h"
 
 namespace tally::cli {
 namespace {

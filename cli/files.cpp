@@ -1,4 +1,3 @@
-// Text for people: sizes, counts, progress; and the checks of inputs and outputs that several verbs make.
 #include "cli/files.h"
 
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include <cstdio>
 
 #include "tally/base/error.h"
+#include "tally/train/report.h"
 
 namespace tally::cli {
 namespace {
@@ -55,27 +55,6 @@ void check_out_folder(const std::string& folder, bool overwrite) {
     fail("{}: is not empty; name another folder, or give --overwrite", folder);
 }
 
-std::string with_commas(int64_t number) {
-  std::string digits = fmt::format("{}", number);
-  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
-
-std::string size_text(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 5) bytes /= 1024, ++unit;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
-}
-
-std::string count_text(double number) {
-  static constexpr const char* kUnits[] = {"", " K", " M", " G", " T", " P", " E"};
-  int unit = 0;
-  while (number >= 1000 && unit < 6) number /= 1000, ++unit;
-  return fmt::format("{:.{}f}{}", number, unit == 0 ? 0 : 2, kUnits[unit]);
-}
-
 ProgressLine::ProgressLine(std::string label)
     : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), begin_ns_(now_ns()) {}
 
@@ -89,8 +68,8 @@ void ProgressLine::update(int64_t done, int64_t total) {
   last_ns_ = now, shown_ = true;
   const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
-  fmt::print(stderr, "\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, size_text(static_cast<double>(done)),
-             size_text(static_cast<double>(total)), size_text(static_cast<double>(done) / seconds));
+  fmt::print(stderr, "\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, bytes_text(static_cast<double>(done)),
+             bytes_text(static_cast<double>(total)), bytes_text(static_cast<double>(done) / seconds));
   std::fflush(stderr);
 }
 

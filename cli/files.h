@@ -1,9 +1,8 @@
-// What the verbs share about files and the terminal: lists of inputs, sizes for people, a progress line.
+// What the verbs share about files and the terminal: lists of inputs, folders to write, a progress line.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tally/base/file.h"
@@ -16,10 +15,6 @@ std::vector<fs::path> expand_inputs(const std::vector<std::string>& patterns);
 void print_would_read(const std::vector<fs::path>& files);
 // Throws Error when `folder` cannot be made or holds something and overwriting was not asked for.
 void check_out_folder(const std::string& folder, bool overwrite);
-
-std::string with_commas(int64_t number);  // "1,234,567"
-std::string size_text(double bytes);      // "1.2 MiB"
-std::string count_text(double number);    // "1.23 G"
 
 // Rewrites one line of standard error, a few times a second, when it is a terminal; else prints nothing.
 class ProgressLine {

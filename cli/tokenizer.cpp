@@ -11,6 +11,7 @@
 #include "tally/io/npy.h"
 #include "tally/io/shard.h"
 #include "tally/text/tokenizer.h"
+#include "tally/train/report.h"
 
 namespace tally::cli {
 namespace {
