@@ -1,0 +1,20 @@
+// The loop of a training run.
+#include "tally/base/error.h"
+#include "tally/train/trainer.h"
+
+namespace tally {
+
+bool Trainer::run() {
+  const StopSignals signals;
+  while (state_.step < config_.train.steps && !StopSignals::asked()) {
+    log(step());
+    const bool best = due(config_.train.eval_every) && evaluate_and_log();
+    if (config_.train.sample_every > 0 && state_.step % config_.train.sample_every == 0) sample();
+    if (best || due(config_.train.checkpoint_every)) save();
+  }
+  if (saved_step_ != state_.step) save();
+  finish();
+  return state_.step >= config_.train.steps;
+}
+
+}  // namespace tally
