@@ -33,37 +33,37 @@ TALLY_INLINE Vec lane_numbers() {
   for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(i);
   return x;
 }
-TALLY_INLINE Vec largest_lane(Vec x) {  // in every lane
-#pragma GCC unroll 4
-  for (int w = kLanes / 2; w > 0; w /= 2) {
-    VecI other;
-    for (int i = 0; i < kLanes; ++i) other[i] = i ^ w;
-    x = max2(__builtin_shuffle(x, other), x);
-  }
+template <int w, int... I>
+TALLY_INLINE Vec largest_lane(Vec x, std::integer_sequence<int, I...> lanes) {  // in every lane
+  x = max2(__builtin_shufflevector(x, x, (I ^ w)...), x);
+  if constexpr (w > 1) x = largest_lane<w / 2>(x, lanes);
   return x;
 }
 
-// scores of row r -> exp(score * scale - maximum), zero from `limit` on; returns what earlier sums are multiplied by.
-TALLY_INLINE float softmax_row(float* score, int64_t columns, int64_t limit, float scale, float& top, float* sum) {
+// scores of a row -> exp(score * scale - maximum), zero from `limit` on; returns what earlier sums are multiplied by.
+// exp is kept away from -inf: results below the smallest normal number are slow on many processors.
+TALLY_INLINE float softmax_row(float* score, int64_t columns, int64_t limit, float scale, bool first, float& top,
+                               float* sum) {
+  const Vec end = broadcast(static_cast<float>(limit));
   Vec largest = broadcast(-__builtin_inff());
   for (int64_t j = 0; j < columns; j += kLanes) {
-    Vec s = load(score + j) * scale;
-    if (j + kLanes > limit)
-      s = lane_numbers() < broadcast(static_cast<float>(limit - j)) ? s : broadcast(-__builtin_inff());
+    const Vec s = load(score + j) * scale;
     store(score + j, s);
-    largest = max2(s, largest);
+    largest = max2(lane_numbers() + static_cast<float>(j) < end ? s : largest, largest);
   }
   const Vec old = broadcast(top);
-  largest = max2(largest_lane(largest), old);
-  const Vec factor = exp_of(old - largest);
+  largest = max2(largest_lane<kLanes / 2>(largest, std::make_integer_sequence<int, kLanes>{}), old);
+  const Vec factor = first ? Vec{} : exp_of(old - largest);
   Vec partial[kPartials];
 #pragma GCC unroll 4
   for (int i = 0; i < kPartials; ++i) partial[i] = load(sum + i * kLanes) * factor;
   for (int64_t j = 0; j < columns; j += 16) {
 #pragma GCC unroll 4
     for (int i = 0; i < kPartials; ++i) {
-      const Vec p = exp_of(load(score + j + i * kLanes) - largest);
-      store(score + j + i * kLanes, p);
+      const int64_t at = j + i * kLanes;
+      const Vec e = exp_of(load(score + at) - largest);
+      const Vec p = lane_numbers() + static_cast<float>(at) < end ? e : Vec{};
+      store(score + at, p);
       partial[i] += p;
     }
   }
@@ -82,8 +82,8 @@ void attend(Running& t, const KeyBlock& key, int64_t r, int64_t m, float scale) 
   const int64_t columns = padded(most);
   product(m, {t.q + r * d, d, 1, key.k, key.keys, score, kMaxKeys, nullptr}, columns, key.d);
   for (int64_t i = 0; i < m; ++i)
-    factor[i] = softmax_row(score + i * kMaxKeys, columns, clamp(t.seen[r + i] - key.first, key.n), scale, t.top[r + i],
-                            t.sum + (r + i) * 16);
+    factor[i] = softmax_row(score + i * kMaxKeys, columns, clamp(t.seen[r + i] - key.first, key.n), scale,
+                            key.first == 0, t.top[r + i], t.sum + (r + i) * 16);
   // The keys that all rows see, then what single rows see beyond: a masked value is never touched.
   const int64_t common = clamp(t.seen[r] - key.first, key.n);
   float* const out = t.out + r * d;
