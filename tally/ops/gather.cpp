@@ -18,7 +18,7 @@ void require_index(const char* op, const Tensor& index) {
 
 Tensor flat_index(const Tensor& index) {
   NoGrad quiet;
-  return reshape(index, Dims(index.numel()));
+  return contiguous(reshape(index, Dims(index.numel())));
 }
 
 int64_t index_value(const Tensor& flat, int64_t i) {

@@ -20,7 +20,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 
 // Refuses what is not a tensor of i32 or i64.
 void require_index(const char* op, const Tensor& index);
-// The numbers one behind the other, in one axis; not recorded.
+// The numbers one behind the other in memory, in one axis; not recorded.
 Tensor flat_index(const Tensor& index);
 int64_t index_value(const Tensor& flat, int64_t i);
 // The first place whose number is neither in [0, limit) nor *allowed; -1 when there is none, and on meta.

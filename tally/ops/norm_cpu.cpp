@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm on the CPU, a row at a time. The mean is corrected by the mean of what is left after
-// subtracting it, so a constant row gives exact zeros; the variance is taken around it. Squares are f32 also for bf16.
+// LayerNorm and RMSNorm on the CPU, a row at a time. LayerNorm's mean is summed in f64, so a constant row gives exact
+// zeros; the variance is the mean of squares around it. Squares are f32 also for bf16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"
@@ -24,21 +24,39 @@ double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) :
 
 // ---- LayerNorm
 
+using HalfVec = float __attribute__((vector_size(2 * kLanes)));
+using HalfVecD = double __attribute__((vector_size(4 * kLanes)));
+
+// The 16 partial sums of a row in f64.
+struct WideSum {
+  HalfVecD part[2 * kPartials] = {};
+  TALLY_INLINE void add(Vec x, int j) {
+    HalfVec half[2];
+    __builtin_memcpy(half, &x, sizeof half);
+    part[2 * j] += __builtin_convertvector(half[0], HalfVecD);
+    part[2 * j + 1] += __builtin_convertvector(half[1], HalfVecD);
+  }
+  TALLY_INLINE double total() const {
+    double s[16];
+    __builtin_memcpy(s, part, sizeof s);
+    for (int width = 8; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) s[i] += s[i + width];
+    return s[0];
+  }
+};
+
 void layer_norm_row(const LayerNormArgs& a, const View& weight, const View& bias, int64_t row) {
   const int64_t n = row_length(a.x);
   const Row x[1] = {row_of(a.x, row)};
-  Vec sum[kPartials] = {};
-  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { sum[j] += in[0]; });
-  const float near = sum_partials(sum) / static_cast<float>(n);
-  Vec rest[kPartials] = {}, squares[kPartials] = {};
+  WideSum sum;
+  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { sum.add(in[0], j); });
+  const float mean = static_cast<float>(sum.total() / static_cast<double>(n));
+  Vec squares[kPartials] = {};
   over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
-    const Vec t = first_lanes(in[0] - near, valid, 0.0f);
-    rest[j] += t;
+    const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
     squares[j] = fmadd(t, t, squares[j]);
   });
-  const float more = sum_partials(rest) / static_cast<float>(n);
-  const float mean = near + more;
-  const float variance = max2(0.0f, fmadd(-more, more, sum_partials(squares) / static_cast<float>(n)));
+  const float variance = sum_partials(squares) / static_cast<float>(n);
   const float rstd = 1.0f / sqrt_of(variance + static_cast<float>(a.eps));
   a.mean.ptr<float>()[row] = mean;
   a.rstd.ptr<float>()[row] = rstd;
@@ -51,16 +69,11 @@ void layer_norm_row_f64(const LayerNormArgs& a, int64_t row) {
   const int64_t n = row_length(a.x), step = a.x.stride.v[a.x.size.rank - 1];
   const double* x = a.x.ptr<double>() + row_offset(a.x, row);
   double* out = a.out.ptr<double>() + row_offset(a.out, row);
-  double sum = 0, rest = 0, squares = 0;
+  double sum = 0, squares = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i * step];
-  const double near = sum / static_cast<double>(n);
-  for (int64_t i = 0; i < n; ++i) {
-    const double t = x[i * step] - near;
-    rest += t, squares += t * t;
-  }
-  const double more = rest / static_cast<double>(n), mean = near + more;
-  const double variance = squares / static_cast<double>(n) - more * more;
-  const double rstd = 1.0 / sqrt_of((variance < 0 ? 0 : variance) + a.eps);
+  const double mean = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) squares += (x[i * step] - mean) * (x[i * step] - mean);
+  const double rstd = 1.0 / sqrt_of(squares / static_cast<double>(n) + a.eps);
   a.mean.ptr<double>()[row] = mean;
   a.rstd.ptr<double>()[row] = rstd;
   for (int64_t i = 0; i < n; ++i)
