@@ -168,22 +168,32 @@ const float* load_rows(const T* x, int64_t x_row, int64_t n, int64_t d, float* b
 // The rows of one key head: row r is query r / heads, head kv_head * heads + r % heads.
 struct Rows {
   int64_t batch, kv_head, heads;
-  TALLY_INLINE int64_t query(int64_t r) const { return r / heads; }
-  TALLY_INLINE int64_t head(int64_t r) const { return kv_head * heads + r % heads; }
+};
+// One of them; a walk over rows divides once.
+struct Row {
+  const Rows& of;
+  int64_t query, head;  // head counted from the first of the key head
+  TALLY_INLINE Row(const Rows& rows, int64_t r) : of(rows), query(r / rows.heads), head(r % rows.heads) {}
+  TALLY_INLINE void operator++() {
+    if (++head == of.heads) head = 0, ++query;
+  }
 };
 template <class T>
-TALLY_INLINE T* row_of(const View& v, const Rows& rows, int64_t r) {
-  return v.ptr<T>() + rows.batch * v.stride[0] + rows.query(r) * v.stride[1] + rows.head(r) * v.stride[2];
+TALLY_INLINE T* row_of(const View& v, const Row& row) {
+  const Rows& rows = row.of;
+  return v.ptr<T>() + rows.batch * v.stride[0] + row.query * v.stride[1] +
+         (rows.kv_head * rows.heads + row.head) * v.stride[2];
+}
+template <class T>
+TALLY_INLINE T& number_of(const View& v, const Row& row) {  // v (B, H, Tq)
+  const Rows& rows = row.of;
+  return v.ptr<T>()[rows.batch * v.stride[0] + (rows.kv_head * rows.heads + row.head) * v.stride[1] +
+                    row.query * v.stride[2]];
 }
 template <class T>
 TALLY_INLINE T* key_of(const View& v, const Rows& rows, int64_t key) {
   return v.ptr<T>() + rows.batch * v.stride[0] + key * v.stride[1] + rows.kv_head * v.stride[2];
 }
-template <class T>
-TALLY_INLINE T& number_of(const View& v, const Rows& rows, int64_t r) {  // v (B, H, Tq)
-  return v.ptr<T>()[rows.batch * v.stride[0] + rows.head(r) * v.stride[1] + rows.query(r) * v.stride[2]];
-}
-
 }  // namespace
 
 }  // namespace tally::TALLY_ISA

@@ -99,9 +99,10 @@ void attend(Running& t, const KeyBlock& key, int64_t r, int64_t m, float scale) 
 template <class T>
 void start_tile(const AttentionArgs& a, const Rows& rows, int64_t first, int64_t n, Running& t) {
   const int64_t d = padded(a.q.size[3]);
-  for (int64_t i = 0; i < n; ++i) {
-    load_row(row_of<T>(a.q, rows, first + i), a.q.size[3], t.q + i * d);
-    t.seen[i] = visible_keys(rows.query(first + i), a.q.size[1], a.k.size[1], a.causal);
+  Row row(rows, first);
+  for (int64_t i = 0; i < n; ++i, ++row) {
+    load_row(row_of<T>(a.q, row), a.q.size[3], t.q + i * d);
+    t.seen[i] = visible_keys(row.query, a.q.size[1], a.k.size[1], a.causal);
     t.top[i] = -__builtin_inff();
     for (int64_t j = 0; j < 16; ++j) t.sum[i * 16 + j] = 0;
     for (int64_t j = 0; j < d; ++j) t.out[i * d + j] = 0;
@@ -111,7 +112,8 @@ void start_tile(const AttentionArgs& a, const Rows& rows, int64_t first, int64_t
 template <class T>
 void finish_tile(const AttentionArgs& a, const Rows& rows, int64_t first, int64_t n, Running& t) {
   const int64_t d = padded(a.q.size[3]);
-  for (int64_t i = 0; i < n; ++i) {
+  Row row(rows, first);
+  for (int64_t i = 0; i < n; ++i, ++row) {
     float* const out = t.out + i * d;
     float lse = -__builtin_inff();
     if (t.seen[i] > 0) {
@@ -122,8 +124,8 @@ void finish_tile(const AttentionArgs& a, const Rows& rows, int64_t first, int64_
       for (int64_t j = 0; j < d; ++j) out[j] *= inverse;
       lse = t.top[i] + log_of(sum);
     }
-    store_row(row_of<T>(a.out, rows, first + i), out, a.q.size[3]);
-    number_of<float>(a.lse, rows, first + i) = lse;
+    store_row(row_of<T>(a.out, row), out, a.q.size[3]);
+    number_of<float>(a.lse, row) = lse;
   }
 }
 
@@ -224,17 +226,18 @@ void backward_tile(const AttentionBackwardArgs& a, const Sums& sums, const Rows&
                    int64_t first, int64_t n) {
   Backpass t;
   const int64_t d = padded(key.d);
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t r = first + i;
-    load_row(row_of<T>(a.q, rows, r), key.d, t.q + i * d);
-    load_row(row_of<T>(a.grad, rows, r), key.d, t.grad + i * d);
-    load_row(row_of<float>(sums.dq, rows, r), key.d, t.dq + i * d);
-    t.lse[i] = number_of<float>(a.lse, rows, r);
-    t.delta[i] = number_of<float>(sums.delta, rows, r);
-    t.seen[i] = visible_keys(rows.query(r), a.q.size[1], a.k.size[1], a.causal);
+  Row row(rows, first);
+  for (int64_t i = 0; i < n; ++i, ++row) {
+    load_row(row_of<T>(a.q, row), key.d, t.q + i * d);
+    load_row(row_of<T>(a.grad, row), key.d, t.grad + i * d);
+    load_row(row_of<float>(sums.dq, row), key.d, t.dq + i * d);
+    t.lse[i] = number_of<float>(a.lse, row);
+    t.delta[i] = number_of<float>(sums.delta, row);
+    t.seen[i] = visible_keys(row.query, a.q.size[1], a.k.size[1], a.causal);
   }
   backward_products(t, key, n, static_cast<float>(a.scale));
-  for (int64_t i = 0; i < n; ++i) store_row(row_of<float>(sums.dq, rows, first + i), t.dq + i * d, key.d);
+  Row out(rows, first);
+  for (int64_t i = 0; i < n; ++i, ++out) store_row(row_of<float>(sums.dq, out), t.dq + i * d, key.d);
 }
 
 template <class T>
@@ -262,12 +265,13 @@ void row_deltas(const AttentionBackwardArgs& a, const Sums& sums, const Rows& ro
   const int64_t tq = a.q.size[1], d = a.q.size[3];
   for (int64_t head = 0; head < rows.heads; ++head)
     for (int64_t i = 0; i < tq; i += kLanes) {
-      const int64_t r = i * rows.heads + head, n = smaller(kLanes, tq - i);
-      load_transposed(row_of<T>(a.grad, rows, r), a.grad.stride[1], n, d, kLanes, grad);
-      load_transposed(row_of<T>(a.out, rows, r), a.out.stride[1], n, d, kLanes, out);
+      Row row(rows, i * rows.heads + head);
+      const int64_t n = smaller(kLanes, tq - i);
+      load_transposed(row_of<T>(a.grad, row), a.grad.stride[1], n, d, kLanes, grad);
+      load_transposed(row_of<T>(a.out, row), a.out.stride[1], n, d, kLanes, out);
       Vec sum{};
       for (int64_t c = 0; c < d; ++c) sum = fmadd(load(grad + c * kLanes), load(out + c * kLanes), sum);
-      for (int64_t j = 0; j < n; ++j) number_of<float>(sums.delta, rows, r + j * rows.heads) = sum[j];
+      for (int64_t j = 0; j < n; ++j, ++row.query) number_of<float>(sums.delta, row) = sum[j];
     }
 }
 
@@ -275,8 +279,9 @@ template <class T>
 void backward_head(const AttentionBackwardArgs& a, const Sums& sums, const Rows& rows) {
   const int64_t all = a.q.size[1] * rows.heads, d = a.q.size[3], tk = a.k.size[1];
   row_deltas<T>(a, sums, rows);
-  for (int64_t r = 0; r < all; ++r) {
-    float* const dq = row_of<float>(sums.dq, rows, r);
+  Row row(rows, 0);
+  for (int64_t r = 0; r < all; ++r, ++row) {
+    float* const dq = row_of<float>(sums.dq, row);
     for (int64_t i = 0; i < d; ++i) dq[i] = 0;
   }
   BackwardBlock key;
@@ -285,8 +290,10 @@ void backward_head(const AttentionBackwardArgs& a, const Sums& sums, const Rows&
     key.n = smaller(key.keys, tk - key.first);
     backward_block<T>(a, sums, rows, key);
   }
-  if (a.dq.dtype == DType::kBF16)
-    for (int64_t r = 0; r < all; ++r) store_row(row_of<T>(a.dq, rows, r), row_of<float>(sums.dq, rows, r), d);
+  if (a.dq.dtype == DType::kBF16) {
+    Row out(rows, 0);
+    for (int64_t r = 0; r < all; ++r, ++out) store_row(row_of<T>(a.dq, out), row_of<float>(sums.dq, out), d);
+  }
 }
 
 // ---- f64: plain loops, for gradient tests
@@ -304,9 +311,10 @@ void set_zero(double* y, int64_t d) {
 }
 
 void forward_row_f64(const AttentionArgs& a, const Rows& rows, int64_t r) {
-  const int64_t d = a.q.size[3], seen = visible_keys(rows.query(r), a.q.size[1], a.k.size[1], a.causal);
-  const double* const q = row_of<double>(a.q, rows, r);
-  double* const out = row_of<double>(a.out, rows, r);
+  const Row row(rows, r);
+  const int64_t d = a.q.size[3], seen = visible_keys(row.query, a.q.size[1], a.k.size[1], a.causal);
+  const double* const q = row_of<double>(a.q, row);
+  double* const out = row_of<double>(a.out, row);
   double top = -__builtin_inf(), sum = 0;
   for (int64_t j = 0; j < seen; ++j) {
     const double s = dot(q, key_of<double>(a.k, rows, j), d) * a.scale;
@@ -319,7 +327,7 @@ void forward_row_f64(const AttentionArgs& a, const Rows& rows, int64_t r) {
     add_scaled(out, p, key_of<double>(a.v, rows, j), d);
   }
   for (int64_t i = 0; i < d && seen > 0; ++i) out[i] /= sum;
-  number_of<double>(a.lse, rows, r) = seen > 0 ? top + log_of(sum) : -__builtin_inf();
+  number_of<double>(a.lse, row) = seen > 0 ? top + log_of(sum) : -__builtin_inf();
 }
 
 void backward_head_f64(const AttentionBackwardArgs& a, const Rows& rows) {
@@ -328,13 +336,14 @@ void backward_head_f64(const AttentionBackwardArgs& a, const Rows& rows) {
     set_zero(key_of<double>(a.dk, rows, j), d);
     set_zero(key_of<double>(a.dv, rows, j), d);
   }
-  for (int64_t r = 0; r < all; ++r) {
-    const double* const q = row_of<double>(a.q, rows, r);
-    const double* const grad = row_of<double>(a.grad, rows, r);
-    double* const dq = row_of<double>(a.dq, rows, r);
-    const double delta = dot(grad, row_of<double>(a.out, rows, r), d), lse = number_of<double>(a.lse, rows, r);
+  Row row(rows, 0);
+  for (int64_t r = 0; r < all; ++r, ++row) {
+    const double* const q = row_of<double>(a.q, row);
+    const double* const grad = row_of<double>(a.grad, row);
+    double* const dq = row_of<double>(a.dq, row);
+    const double delta = dot(grad, row_of<double>(a.out, row), d), lse = number_of<double>(a.lse, row);
     set_zero(dq, d);
-    const int64_t seen = visible_keys(rows.query(r), a.q.size[1], tk, a.causal);
+    const int64_t seen = visible_keys(row.query, a.q.size[1], tk, a.causal);
     for (int64_t j = 0; j < seen; ++j) {
       const double* const k = key_of<double>(a.k, rows, j);
       const double p = exp_of(dot(q, k, d) * a.scale - lse);
