@@ -1,5 +1,7 @@
 #include "tally/nn/attention.h"
 
+#include <tuple>
+
 #include "tally/ops/attention.h"
 #include "tally/ops/view.h"
 
