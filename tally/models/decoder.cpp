@@ -54,7 +54,7 @@ Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device) : config_(c
   norm_ = Norm(init, norm, c.d_model, c.bias, c.norm_eps);
   if (!c.tied) head_ = Linear(init, c.d_model, c.vocab_size, false, std);
   if (c.position == "rope") {
-    rope_.table = rope_table(c.context, c.head_dim(), c.rope_theta, device);
+    rope_.table = rope_table(c.context, c.head_dim(), c.rope_theta, 0, device);
     rope_.style = c.rope_style == "interleaved" ? RopeStyle::kInterleaved : RopeStyle::kHalfSplit;
   }
 }
