@@ -61,8 +61,14 @@ void scatter_block(const GatherBackwardArgs& a, const View& dx_plane, const View
   T* dx = a.dx.ptr<T>() + row_offset(dx_plane, plane) + start * dx_step;
   const int64_t grad_at = row_offset(grad_plane, plane), index_from = row_offset(index_plane, plane);
   alignas(64) T buffer[kBlock];
-  for (int64_t r = 0; r < a.dx.size.v[a.axis]; ++r)
-    for (int64_t i = 0; i < (own ? 1 : m); ++i) dx[r * along + i * dx_step] = 0;
+  for (int64_t r = 0; r < a.dx.size.v[a.axis]; ++r) {
+    T* row = dx + r * along;
+    if (dx_step == 1) {
+      __builtin_memset(row, 0, static_cast<uint64_t>(m) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < (own ? 1 : m); ++i) row[i * dx_step] = 0;
+    }
+  }
   const int64_t lines = own ? 1 : a.grad.size.v[a.axis], columns = own ? row_length(a.grad) : m;
   for (int64_t j = 0; j < lines; ++j) {
     for (int64_t s = 0; s < columns; s += kBlock) {
