@@ -13,6 +13,14 @@
 
 namespace tally::TALLY_ISA {
 
+// Panels are transposed in squares, by vectors of at most 8 lanes: 256-bit shuffles have two ports where 512-bit ones
+// have one.
+constexpr int kSquare = kLanes < 8 ? kLanes : 8;
+using Row = float __attribute__((vector_size(4 * kSquare)));
+#if defined(TALLY_SIMD_V4)
+TALLY_INLINE Row fmadd(Row a, Row b, Row c) { return _mm256_fmadd_ps(a, b, c); }
+#endif
+
 namespace {
 
 #if defined(TALLY_SIMD_V4)
@@ -45,50 +53,42 @@ struct Operand {
   }
 };
 
+using RowU = uint32_t __attribute__((vector_size(4 * kSquare)));
+
+TALLY_INLINE void store_row(float* p, Row x) { __builtin_memcpy(p, &x, sizeof x); }
+
 // In every group of four lanes: elements I J K L of the group's eight (a's four, then b's four).
 template <int I, int J, int K, int L>
-TALLY_INLINE Vec shuffle4(Vec a, Vec b) {
-#define TALLY_LANE(group, e) ((e) < 4 ? 4 * (group) + (e) : kLanes + 4 * (group) + (e)-4)
-#define TALLY_GROUP(g) TALLY_LANE(g, I), TALLY_LANE(g, J), TALLY_LANE(g, K), TALLY_LANE(g, L)
-#if defined(TALLY_SIMD_V4)
-  return __builtin_shufflevector(a, b, TALLY_GROUP(0), TALLY_GROUP(1), TALLY_GROUP(2), TALLY_GROUP(3));
-#elif defined(TALLY_SIMD_V3)
-  return __builtin_shufflevector(a, b, TALLY_GROUP(0), TALLY_GROUP(1));
+TALLY_INLINE Row shuffle4(Row a, Row b) {
+  constexpr auto lane = [](int group, int e) { return e < 4 ? 4 * group + e : kSquare + 4 * group + e - 4; };
+#if defined(TALLY_SIMD_V3) || defined(TALLY_SIMD_V4)
+  return __builtin_shufflevector(a, b, lane(0, I), lane(0, J), lane(0, K), lane(0, L), lane(1, I), lane(1, J),
+                                 lane(1, K), lane(1, L));
 #else
-  return __builtin_shufflevector(a, b, TALLY_GROUP(0));
-#endif
-#undef TALLY_GROUP
-#undef TALLY_LANE
-}
-
-// The 16 bytes at rows 0, 4, 8 ... one after the other; row(i) is the address of row i.
-template <class Row>
-TALLY_INLINE Vec load_every_fourth(const Row& row) {
-#if defined(TALLY_SIMD_V4)
-  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row(0)));
-  x = _mm512_insertf32x4(x, _mm_loadu_ps(row(4)), 1);
-  x = _mm512_insertf32x4(x, _mm_loadu_ps(row(8)), 2);
-  return _mm512_insertf32x4(x, _mm_loadu_ps(row(12)), 3);
-#elif defined(TALLY_SIMD_V3)
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row(0))), _mm_loadu_ps(row(4)), 1);
-#else
-  return load(row(0));
+  return __builtin_shufflevector(a, b, lane(0, I), lane(0, J), lane(0, K), lane(0, L));
 #endif
 }
 
-// Transposes kLanes rows of kLanes floats; store_column(j, column j of the square).
-template <class Row, class Store>
-TALLY_INLINE void transpose_square(const Row& row, const Store& store_column) {
-  Vec x[kLanes / 4][4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-#pragma GCC unroll 4
-    for (int j = 0; j < kLanes / 4; ++j)  // all pieces of a row together: its cache line is read once
-      x[j][i] = load_every_fourth([&](int l) { return row(i + l) + 4 * j; });
-#pragma GCC unroll 4
-  for (int j = 0; j < kLanes / 4; ++j) {
-    const Vec low0 = shuffle4<0, 4, 1, 5>(x[j][0], x[j][1]), low1 = shuffle4<0, 4, 1, 5>(x[j][2], x[j][3]);
-    const Vec high0 = shuffle4<2, 6, 3, 7>(x[j][0], x[j][1]), high1 = shuffle4<2, 6, 3, 7>(x[j][2], x[j][3]);
+// The 16 bytes at rows i and (where vectors have 8 lanes) i + 4, one after the other; row(i) is the address of row i.
+template <class Address>
+TALLY_INLINE Row load_pieces(const Address& row, int i, int piece) {
+#if defined(TALLY_SIMD_V3) || defined(TALLY_SIMD_V4)
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row(i) + 4 * piece)),
+                              _mm_loadu_ps(row(i + 4) + 4 * piece), 1);
+#else
+  return load(row(i) + 4 * piece);
+#endif
+}
+
+// Transposes kSquare rows of kSquare floats; store_column(j, column j of the square).
+template <class Address, class Store>
+TALLY_INLINE void transpose_square(const Address& row, const Store& store_column) {
+#pragma GCC unroll 2
+  for (int j = 0; j < kSquare / 4; ++j) {
+    const Row x0 = load_pieces(row, 0, j), x1 = load_pieces(row, 1, j);
+    const Row x2 = load_pieces(row, 2, j), x3 = load_pieces(row, 3, j);
+    const Row low0 = shuffle4<0, 4, 1, 5>(x0, x1), low1 = shuffle4<0, 4, 1, 5>(x2, x3);
+    const Row high0 = shuffle4<2, 6, 3, 7>(x0, x1), high1 = shuffle4<2, 6, 3, 7>(x2, x3);
     store_column(4 * j, shuffle4<0, 1, 4, 5>(low0, low1));
     store_column(4 * j + 1, shuffle4<2, 3, 6, 7>(low0, low1));
     store_column(4 * j + 2, shuffle4<0, 1, 4, 5>(high0, high1));
@@ -96,42 +96,46 @@ TALLY_INLINE void transpose_square(const Row& row, const Store& store_column) {
   }
 }
 
-// At most kLanes lines of which each is contiguous along K. Two bf16 are moved as one f32 and split after the
-// transpose. kPitch: the pitch where it is known (B), else 0. Past the last of fewer than kLanes lines whole vectors
-// are written, which the next step overwrites.
+// One square of kSquare lines that are contiguous along K: kSquare steps of f32, or twice as many of bf16, of which two
+// are moved as one f32 and split after the transpose. line(i) is the address of line i's first step.
+template <class T>
+constexpr int kSquareSteps = kSquare * 4 / sizeof(T);
+template <class T, class Line>
+TALLY_INLINE void pack_square(float* to, int64_t pitch, const Line& line) {
+  transpose_square([&](int i) { return reinterpret_cast<const float*>(line(i)); },
+                   [&](int j, Row y) {
+                     if constexpr (sizeof(T) == 4) {
+                       store_row(to + j * pitch, y);
+                     } else {
+                       const RowU u = __builtin_bit_cast(RowU, y);
+                       store_row(to + 2 * j * pitch, __builtin_bit_cast(Row, u << 16));
+                       store_row(to + (2 * j + 1) * pitch, __builtin_bit_cast(Row, u & 0xFFFF0000u));
+                     }
+                   });
+}
+
+// At most kSquare lines that are contiguous along K. kPitch: the pitch where it is known (B), else 0. For fewer than
+// kSquare lines whole vectors are written.
 template <class T, int kPitch>
 void pack_lines(float* to, int64_t any_pitch, const T* from, int64_t line, int64_t lines, int64_t steps) {
-  constexpr int kStep = kLanes * 4 / sizeof(T);  // elements of a line in a square
   const int64_t pitch = kPitch > 0 ? kPitch : any_pitch;
-  const auto store_column = [&](float* t, int j, Vec y) {
-    if constexpr (sizeof(T) == 4) {
-      store(t + j * pitch, y);
-    } else {
-      store(t + 2 * j * pitch, from_bits(bits_of(y) << 16));
-      store(t + (2 * j + 1) * pitch, from_bits(bits_of(y) & 0xFFFF0000u));
-    }
-  };
-  const auto words = [](const T* p) { return reinterpret_cast<const float*>(p); };
   int64_t k = 0;
-  if (lines >= kLanes) {
-    const T* p[kLanes / 4];
-    for (int i = 0; i < kLanes / 4; ++i) p[i] = from + 4 * i * line;
-    for (; k + kStep <= steps; k += kStep)
-      transpose_square([&](int i) { return words(p[i / 4] + i % 4 * line + k); },
-                       [&](int j, Vec y) { store_column(to + k * pitch, j, y); });
+  if (lines >= kSquare) {
+    const T* p[2] = {from, from + 4 * line};
+    for (; k + kSquareSteps<T> <= steps; k += kSquareSteps<T>)
+      pack_square<T>(to + k * pitch, pitch, [&](int i) { return p[i / 4] + i % 4 * line + k; });
   } else {
-    const T* p[kLanes];
-    for (int i = 0; i < kLanes; ++i) p[i] = from + least(i, lines - 1) * line;
-    for (; k + kStep <= steps; k += kStep)
-      transpose_square([&](int i) { return words(p[i] + k); },
-                       [&](int j, Vec y) { store_column(to + k * pitch, j, y); });
+    const T* p[kSquare];
+    for (int i = 0; i < kSquare; ++i) p[i] = from + least(i, lines - 1) * line;
+    for (; k + kSquareSteps<T> <= steps; k += kSquareSteps<T>)
+      pack_square<T>(to + k * pitch, pitch, [&](int i) { return p[i] + k; });
   }
-  const int64_t rest = least(lines, kLanes);
+  const int64_t rest = least(lines, kSquare);
   for (; k < steps; ++k)
     for (int64_t i = 0; i < rest; ++i) to[k * pitch + i] = load_one(from + i * line + k);
 }
 
-// Lines next to each other in memory. Whole vectors are written here too.
+// Lines next to each other in memory. Whole vectors are written; the next step overwrites what is too much.
 template <class T>
 void pack_steps(float* to, int64_t pitch, const T* from, int64_t step, int64_t lines, int64_t steps) {
   const int64_t whole = lines / kLanes * kLanes, rest = lines - whole;
@@ -145,8 +149,13 @@ template <class T, int kPitch>
 void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
   const T* from = reinterpret_cast<const T*>(x.data);
   if (x.step == 1) {
-    for (int64_t i = 0; i < lines; i += kLanes)
-      pack_lines<T, kPitch>(to + i, pitch, from + i * x.line, x.line, lines - i, steps);
+    // Some steps at a time, so that what is written stays in the nearest cache until its lines are full. The last lines
+    // first: what they write too much is the first lines' place at the next step.
+    constexpr int64_t kChunk = 64;
+    for (int64_t k = 0; k < steps; k += kChunk)
+      for (int64_t i = (lines - 1) / kSquare * kSquare; i >= 0; i -= kSquare)
+        pack_lines<T, kPitch>(to + k * pitch + i, pitch, from + i * x.line + k, x.line, lines - i,
+                              least(kChunk, steps - k));
   } else if (x.line == 1) {
     pack_steps(to, pitch, from, x.step, lines, steps);
   } else {
@@ -226,33 +235,47 @@ struct Tile {
   const float* bias;
 };
 
-template <int R>
-TALLY_INLINE void add_steps(Vec (&sum)[R][2], int64_t steps, const float* a, const float* b) {
+// The sums of a tile of R rows in vectors of type V.
+template <int R, class V>
+struct Sums {
+  static constexpr int kWidth = sizeof(V) / 4, kVectors = kColumns / kWidth;
+  V v[R][kVectors] = {};
+
+  // a: [k][R]; b: [k][kColumns].
+  TALLY_INLINE void add(int64_t steps, const float* a, const float* b) {
 #pragma GCC unroll 2
-  for (int64_t k = 0; k < steps; ++k, a += R, b += kColumns) {
-    const Vec b0 = load(b), b1 = load(b + kLanes);
+    for (int64_t k = 0; k < steps; ++k, a += R, b += kColumns) {
+      V y[kVectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) __builtin_memcpy(&y[j], b + j * kWidth, sizeof(V));
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i) {
-      const Vec x = broadcast(a[i]);
-      sum[i][0] = fmadd(x, b0, sum[i][0]);
-      sum[i][1] = fmadd(x, b1, sum[i][1]);
+      for (int i = 0; i < R; ++i) {
+        const V x = a[i] - V{};
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) v[i][j] = fmadd(x, y[j], v[i][j]);
+      }
     }
   }
-}
 
-template <int R>
-TALLY_INLINE void finish_tile(const Vec (&sum)[R][2], const Tile& t) {
+  TALLY_INLINE void finish(const Tile& t) const {
 #pragma GCC unroll 16
-  for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      float* c = t.c + i * t.pitch + j * kLanes;
-      Vec x = sum[i][j];
-      if (t.add) x = load(c) + x;
-      if (t.bias != nullptr) x += load(t.bias + j * kLanes);
-      store(c, x);
-    }
-}
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        float* c = t.c + i * t.pitch + j * kWidth;
+        V x = v[i][j], old;
+        if (t.add) {
+          __builtin_memcpy(&old, c, sizeof(V));
+          x = old + x;
+        }
+        if (t.bias != nullptr) {
+          __builtin_memcpy(&old, t.bias + j * kWidth, sizeof(V));
+          x += old;
+        }
+        __builtin_memcpy(c, &x, sizeof(V));
+      }
+  }
+};
 
 // a: [k][R]; b: packed, [k][kColumns].
 template <int R>
@@ -260,28 +283,47 @@ void micro(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
   if (t.add)
     for (int i = 0; i < R; ++i)
       for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 0, 2);
-  Vec sum[R][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
-  add_steps<R>(sum, steps, a, b.packed);
-  finish_tile<R>(sum, t);
+  Sums<R, Vec> sums;
+  sums.add(steps, a, b.packed);
+  sums.finish(t);
 }
 
-// The same for few rows, which spend their time on packing: some steps at a time, so that the processor overlaps the
-// shuffles of the next steps with the chain of additions of the last ones.
+// The whole squares of kColumns columns that are contiguous along K: packed a square's steps at a time, so that the
+// processor overlaps the shuffles of the next steps with the chains of additions of the last ones. Returns the steps
+// done.
+template <int R, class T>
+TALLY_INLINE int64_t stream_squares(Sums<R, Row>& sums, int64_t steps, const float* a, const Operand& b) {
+  alignas(64) float packed[kSquareSteps<T> * kColumns];
+  const T* p[kColumns / 4];
+  for (int i = 0; i < kColumns / 4; ++i) p[i] = reinterpret_cast<const T*>(b.data) + 4 * i * b.line;
+  int64_t k = 0;
+  for (; k + kSquareSteps<T> <= steps; k += kSquareSteps<T>) {
+#pragma GCC unroll 4
+    for (int g = 0; g < kColumns / kSquare; ++g)
+      pack_square<T>(packed + g * kSquare, kColumns,
+                     [&](int i) { return p[(g * kSquare + i) / 4] + i % 4 * b.line + k; });
+    sums.add(kSquareSteps<T>, a + k * R, packed);
+  }
+  return k;
+}
+
+// micro() for few rows, which spend their time on B: it is packed some steps at a time. The sums are as wide as the
+// rows packed, because a load cannot be served from two stores still under way.
 template <int R>
 void stream(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
   constexpr int64_t kChunk = 32;
   alignas(64) float packed[kChunk * kColumns];
-  Vec sum[R][2];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = Vec{};
-  for (int64_t k = 0; k < steps; k += kChunk) {
+  Sums<R, Row> sums;
+  int64_t k = 0;
+  if (b.source.step == 1 && b.columns == kColumns)
+    k = b.source.dtype == DType::kBF16 ? stream_squares<R, bf16>(sums, steps, a, b.source)
+                                       : stream_squares<R, float>(sums, steps, a, b.source);
+  for (; k < steps; k += kChunk) {
     const int64_t n = least(kChunk, steps - k);
     pack_b(packed, b.source.at(0, k), b.columns, n);
-    add_steps<R>(sum, n, a + k * R, packed);
+    sums.add(n, a + k * R, packed);
   }
-  finish_tile<R>(sum, t);
+  sums.finish(t);
 }
 
 using Micro = void (*)(int64_t, const float*, const PanelB&, const Tile&);
