@@ -71,7 +71,8 @@ Json identity_of(const RunConfig& config) {
   RunConfig copy = config;
   copy.train.context = config.context();
   Json identity = Json::object();
-  for (const Field& field : fields_of(copy).all()) {
+  const Fields fields = fields_of(copy);
+  for (const Field& field : fields.all()) {
     const bool train = field.key.starts_with("train.");
     const bool counts = field.key == "train.batch" || field.key == "train.context" || field.key == "train.accumulate" ||
                         field.key == "train.seed";

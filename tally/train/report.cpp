@@ -113,10 +113,14 @@ std::string ledger_table(const Plan& plan, const Measured& measured) {
 }
 
 std::string with_commas(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
-    digits.insert(static_cast<size_t>(i), ",");
-  return digits;
+  const std::string digits = std::to_string(n);
+  const size_t sign = n < 0 ? 1 : 0;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > sign && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 std::string bytes_text(double bytes) {

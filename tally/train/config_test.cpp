@@ -1,0 +1,66 @@
+#include "tally/train/config.h"
+
+#include "tests/support/support.h"
+
+namespace tally {
+namespace {
+
+using test::expect_error;
+
+TEST(RunConfig, JsonRoundTrip) {
+  RunConfig c;
+  c.model = preset("llama-30m");
+  c.optim.lr = 3e-4, c.optim.weight_decay = 0, c.train.sample_prompt = "a \"b\"\n", c.data.dir = "/x y";
+  const Json json = Json::parse(c.to_json().dump(2), "text");
+  EXPECT_EQ(json.at("tally_version").as_string(), kTallyVersion);
+  RunConfig back = RunConfig::from_json(json, "text");
+  EXPECT_TRUE(fields_diff(fields_of(c), fields_of(back)).empty());
+  EXPECT_EQ(back.to_json().dump(), c.to_json().dump());
+}
+
+TEST(RunConfig, UnknownKeyNamesTheNearest) {
+  const Json json = Json::parse(R"({"optim": {"lrr": 1}})", "text");
+  expect_error([&] { RunConfig::from_json(json, "run/config.json"); }, "did you mean optim.lr");
+  expect_error([&] { RunConfig::from_json(Json::array(), "run/config.json"); }, "must be an object");
+}
+
+TEST(RunConfig, CheckNamesBothKeys) {
+  RunConfig c;
+  c.train.context = 65;
+  expect_error([&] { c.check(); }, "train.context 65 is longer than model.context 64");
+  c = {};
+  c.schedule.warmup = 2000;
+  expect_error([&] { c.check(); }, "schedule.warmup 2000 is longer than the run: train.steps 1000");
+  c = {};
+  c.optim.beta2 = 1;
+  expect_error([&] { c.check(); }, "optim.beta2");
+  c = {};
+  c.model.n_heads = 3;
+  expect_error([&] { c.check(); }, "model.d_model");
+  c = {};
+  c.train.batch = 1 << 20, c.model.context = 1 << 24;
+  expect_error([&] { c.check(); }, "too large");
+}
+
+TEST(RunConfig, IdentityLeavesOutWhatOnlyWatches) {
+  RunConfig a, b;
+  b.data.dir = "elsewhere", b.train.steps = 7, b.train.log_every = 1, b.train.keep_last = 9, b.train.context = 64;
+  EXPECT_EQ(first_difference(identity_of(a), identity_of(b)), "");
+  EXPECT_EQ(hash_of(identity_of(a)), hash_of(identity_of(b)));
+  b.train.seed = 5;
+  EXPECT_EQ(first_difference(identity_of(a), identity_of(b)), "train.seed is 1 in the checkpoint and 5 here");
+  b = a;
+  b.optim.beta1 = 0.5;
+  EXPECT_EQ(first_difference(identity_of(a), identity_of(b)), "optim.beta1 is 0.9 in the checkpoint and 0.5 here");
+  EXPECT_NE(hash_of(identity_of(a)), hash_of(identity_of(b)));
+}
+
+TEST(RunConfig, IdentityComesBackEqualFromText) {
+  RunConfig a;
+  a.optim.weight_decay = 0, a.optim.clip = 1, a.model.rope_theta = 1e6;
+  const Json identity = identity_of(a);
+  EXPECT_EQ(first_difference(Json::parse(identity.dump(1), "text"), identity), "");
+}
+
+}  // namespace
+}  // namespace tally
