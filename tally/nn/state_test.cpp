@@ -46,8 +46,8 @@ TEST(State, TheFirstDifferenceIsNamedAndNothingChanges) {
       [&] {
         load_tensors(path, {{"blocks.0.a", &x}, {"blocks.0.b", &y}});
       },
-      "m.safetensors: blocks.0.b has the shape (3); here it has the shape (2)");
-  expect_error([&] { load_tensors(path, {{"blocks.0.a", &x}}); }, "holds blocks.0.b of shape (3)");
+      "m.safetensors: blocks.0.b has the shape (3,); here it has the shape (2,)");
+  expect_error([&] { load_tensors(path, {{"blocks.0.a", &x}}); }, "holds blocks.0.b of shape (3,)");
   expect_error([&] { load_tensors(path, {{"blocks.0.a", &x}, {"blocks.0.c", &y}}); }, "blocks.0.c");
   EXPECT_EQ(x.to_vector(), (std::vector<double>{7, 8}));
 }

@@ -246,7 +246,7 @@ TEST(Trainer, RefusesWhatDoesNotFit) {
   config = small_config(folder / "nothing");
   expect_error([&] { start(false); }, "data.json");
   config = small_config(folder / "data");
-  config.train.batch = 1 << 18, config.model.context = 4096, config.train.context = 2048;
+  config.train.batch = 1 << 20, config.model.context = config.train.context = 1024, config.train.eval_every = 0;
   expect_error([&] { start(false); }, "this machine has");
   EXPECT_FALSE(fs::exists(folder / "run"));
   config = small_config(folder / "data");
