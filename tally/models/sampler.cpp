@@ -45,10 +45,14 @@ void normalise(std::vector<Candidate>& all, double temperature) {
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history, const SamplerConfig& config,
                int64_t position) {
   std::vector<Candidate> all(logits.size());
+  bool finite = false;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) fail_run("the model's logit of token {} is NaN: its weights are broken", i);
+    if (std::isnan(logits[i]) || (std::isinf(logits[i]) && logits[i] > 0))
+      fail_run("the model's logit of token {} is {}: its weights are broken", i, logits[i]);
+    finite = finite || std::isfinite(logits[i]);
     all[i] = {static_cast<int32_t>(i), logits[i], 0};
   }
+  if (!finite) fail_run("no logit is finite: the model's weights are broken");
   if (config.repetition_penalty != 1) penalise(all, history, config.repetition_penalty);
   const auto larger = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
@@ -59,7 +63,6 @@ int32_t sample(std::span<const float> logits, std::span<const int32_t> history, 
     all.resize(static_cast<size_t>(config.top_k));
   }
   std::sort(all.begin(), all.end(), larger);
-  if (!std::isfinite(all[0].logit)) fail_run("no logit is finite: the model's weights are broken");
   normalise(all, config.temperature);
   size_t keep = all.size();
   if (config.top_p < 1) {

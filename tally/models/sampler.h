@@ -20,7 +20,7 @@ struct SamplerConfig {
 };
 
 // logits of one position; `history`: ids so far (for the penalty); the draw is number `position` of the seed's stream.
-// Throws RunError when a logit is NaN or none is finite.
+// -inf is never drawn. Throws RunError when a logit is NaN or +inf, or none is finite.
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history, const SamplerConfig& config,
                int64_t position);
 
