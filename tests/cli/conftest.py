@@ -27,13 +27,13 @@ class Tally:
         assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout!r}\n{done.stderr!r}"
         return done.stdout
 
-    def error(self, *words, code=2, input=None, **more):
-        """The one line of an error, without its 'tally: error: '."""
+    def error(self, *words, code=2, input=None, after_progress=False, **more):
+        """The one line of an error, without its 'tally: error: '. Lines of progress may stand before it if asked for."""
         done = subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, env=self.environment, input=input,
                               capture_output=True, timeout=120, **more)
         text = done.stderr.decode()
         assert done.returncode == code, f"{words}: exit code {done.returncode}\n{text}"
-        lines = text.splitlines()
+        lines = text.splitlines()[-1:] if after_progress else text.splitlines()
         assert len(lines) == 1 and lines[0].startswith("tally: error: "), f"not one line of error: {text!r}"
         return lines[0].removeprefix("tally: error: ")
 

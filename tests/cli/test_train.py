@@ -1,0 +1,128 @@
+"""tally train and generate."""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import END, Tally, tree
+
+TRAIN = ["train", "--preset", "tiny", "--batch", 2, "--sample_tokens", 0]
+
+
+def model_bytes(run):
+    name = (run / "latest").read_text().strip()
+    return (run / "checkpoints" / name / "model.safetensors").read_bytes()
+
+
+def metrics(run):
+    """Lines without what a clock says."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k in ("step", "loss", "val_loss", "grad_norm", "lr")} for line in lines]
+
+
+def test_run_folder(prepared):
+    run = prepared / "run"
+    names = {p.name for p in run.iterdir() if not p.name.startswith(".")}
+    assert {"config.json", "tokenizer", "metrics.jsonl", "ledger.json", "checkpoints", "latest", "best"} <= names
+    ledger = json.loads((run / "ledger.json").read_text())
+    for part in ("peak_bytes", "step"):
+        assert set(ledger["difference"][part].values()) == {0}, ledger["difference"]
+    assert json.loads((run / "config.json").read_text())["tally_version"]
+    assert [line["step"] for line in metrics(run)] == sorted(line["step"] for line in metrics(run))
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(tally, prepared):
+    text = tally.run(*TRAIN, "--data", prepared / "data", "--out", "run", "--dry-run")
+    assert "parameters" in text and "matmul FLOPs" in text and "predicted: " in text
+    assert list(tally.folder.iterdir()) == []
+
+
+def test_two_runs_and_thread_counts_have_the_same_bits(tally, prepared):
+    for threads in ("1", "2"):
+        one = Tally(tally.folder, {**tally.environment, "TALLY_THREADS": threads})
+        one.run(*TRAIN, "--data", prepared / "data", "--out", f"run{threads}", "--steps", 5)
+    assert model_bytes(tally.folder / "run1") == model_bytes(tally.folder / "run2")
+    assert metrics(tally.folder / "run1") == metrics(tally.folder / "run2")
+
+
+def test_resume_after_kill_gives_the_same_bits(tally, prepared):
+    words = [*TRAIN, "--data", prepared / "data", "--steps", 40, "--checkpoint_every", 3, "--eval_every", 10]
+    tally.run(*words, "--out", "whole")
+    moments = random.Random(1)
+    for _ in range(5):
+        started = tally.start(*words, "--out", "killed", *(["--resume"] if (tally.folder / "killed/latest").exists() else []))
+        time.sleep(moments.uniform(0.1, 0.6))
+        started.kill()
+        started.communicate()
+        if (tally.folder / "killed").exists() and not (tally.folder / "killed/latest").exists():
+            shutil.rmtree(tally.folder / "killed")  # killed before its first checkpoint
+    resumed = (tally.folder / "killed/latest").exists()
+    tally.run(*words, "--out", "killed", *(["--resume"] if resumed else []))
+    assert model_bytes(tally.folder / "killed") == model_bytes(tally.folder / "whole")
+    assert metrics(tally.folder / "killed") == metrics(tally.folder / "whole")
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_signals_save_and_exit(tally, prepared, which):
+    words = [*TRAIN, "--data", prepared / "data", "--out", "run", "--eval_every", 0]
+    started = tally.start(*words, "--steps", 100000)
+    begin = time.monotonic()
+    log = tally.folder / "run/metrics.jsonl"
+    while time.monotonic() - begin < 60 and not (log.exists() and log.stat().st_size):
+        time.sleep(0.05)
+    started.send_signal(which)
+    out, err = started.communicate(timeout=60)
+    assert started.returncode == 0, err
+    assert b"go on by: tally train --out run --resume" in out
+    stopped = int((tally.folder / "run/latest").read_text().strip().removeprefix("step_"))
+    assert 0 < stopped < 100000
+    tally.run("train", "--out", "run", "--resume", "--steps", stopped + 2, "--sample_tokens", 0)
+    assert (tally.folder / "run/latest").read_text().strip() == f"step_{stopped + 2:08d}"
+
+
+def test_generate(tally, prepared):
+    words = ["generate", "--model", prepared / "run", "--prompt", "And the king", "--max-tokens", 12]
+    text = tally.run(*words, "--seed", 3)
+    assert text.startswith("And the king") and text == tally.run(*words, "--seed", 3)
+    seeds = {tally.run(*words, "--seed", seed) for seed in range(1, 6)}
+    assert len(seeds) > 1
+    greedy = tally.run(*words, "--temperature", 0)
+    assert greedy == tally.run(*words, "--top-k", 1)
+    checkpoint = prepared / "run/checkpoints" / (prepared / "run/latest").read_text().strip()
+    assert greedy == tally.run("generate", "--model", checkpoint, *words[3:], "--temperature", 0)
+    found = json.loads(tally.run(*words, "--json"))
+    assert found["step"] == 12 and found["tokens"] <= 12
+    assert "parameters" in tally.run(*words, "--dry-run")
+
+
+def test_generate_goes_beyond_the_context(tally, prepared):
+    found = json.loads(tally.run("generate", "--model", prepared / "run", "--max-tokens", 150, "--json"))
+    assert found["tokens"] == 150 or found["finish"] == "end"
+
+
+def test_generate_stops_at_a_string(tally, prepared):
+    whole = json.loads(tally.run("generate", "--model", prepared / "run", "--temperature", 0, "--max-tokens", 40,
+                                 "--json"))["text"]
+    stop = whole[len(whole) // 2:][:3]
+    cut = json.loads(tally.run("generate", "--model", prepared / "run", "--temperature", 0, "--max-tokens", 40,
+                               f"--stop={stop}", "--json"))
+    assert cut["text"] == whole[:whole.index(stop)] and cut["finish"] == "stop"
+
+
+def test_samples_are_words_of_the_text(tally, prepared):
+    """What the demo shows in minutes, in seconds: at least half of the words are words of the training text."""
+    tally.run(*TRAIN, "--data", prepared / "data", "--out", "run", "--steps", 150, "--lr", "0.003", "--batch", 4,
+              "--eval_every", 0)
+    text = tally.run("generate", "--model", "run", "--max-tokens", 200, "--seed", 1, "--temperature", "0.8",
+                     "--prompt", "And")
+    known = set(re.findall(r"[a-z]+", (prepared / "text.txt").read_text().lower()))
+    words = re.findall(r"[a-z]+", text.lower())
+    assert len(words) > 50
+    assert sum(word in known for word in words) >= len(words) / 2, text
