@@ -4,7 +4,7 @@
 function(tally_layer name)
   cmake_parse_arguments(L "" "" "SOURCES;DEPS;LIBRARIES;TESTS;LONG_TESTS" ${ARGN})
   add_library(tally_${name} STATIC ${L_SOURCES})
-  target_include_directories(tally_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(tally_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   list(TRANSFORM L_DEPS PREPEND tally_)
   target_link_libraries(tally_${name} PUBLIC ${L_DEPS} fmt::fmt Threads::Threads ${L_LIBRARIES})
   if(TALLY_TESTS)

@@ -228,11 +228,11 @@ def test_validation_fraction_out_of_range(mine, fraction):
 
 
 def test_more_memory_than_there_is(mine):
-    one_gigabyte = (1 << 30, 1 << 30)
+    limit = (400 << 20, 400 << 20)
     line = mine.error(*TRAIN, "--d_model", 65536, "--n_heads", 1024, "--n_layers", 400)
     assert "this machine has" in line and "train.batch" in line
-    line = mine.error(*TRAIN, "--d_model", 2048, "--n_heads", 32, "--n_layers", 4, "--d_ff", 8192, code=1,
-                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, one_gigabyte))
+    line = mine.error(*TRAIN, "--d_model", 1024, "--n_heads", 16, "--n_layers", 4, "--d_ff", 4096, code=1,
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
     assert "memory" in line
     assert not (mine.folder / "new/latest").exists()
 

@@ -1,0 +1,28 @@
+# cmake -DBUILD=... -DSOURCE=... -DWORK=... -P outside_project.cmake: installs Tally and builds and runs examples/hello
+# against it, as an outside project does; it must learn its sentence. README.md must show the same lines.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${ARGN}: ${code}\n${out}")
+  endif()
+  set(out "${out}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
+run(${CMAKE_COMMAND} -S ${SOURCE}/examples/hello -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${COMPILER})
+run(${CMAKE_COMMAND} --build ${WORK}/build)
+run(${WORK}/build/hello)
+if(NOT out MATCHES "ello!\n")
+  message(FATAL_ERROR "the example says:\n${out}")
+endif()
+run(${WORK}/prefix/bin/tally --version)
+file(READ ${SOURCE}/examples/hello/main.cpp example)
+file(READ ${SOURCE}/README.md readme)
+string(REGEX MATCH "#include \"tally/tally.h\".*loss.item..[^\n]*\n" lines "${example}")
+string(FIND "${readme}" "${lines}" at)
+if(lines STREQUAL "" OR at EQUAL -1)
+  message(FATAL_ERROR "README.md does not show the lines of examples/hello/main.cpp")
+endif()
+file(REMOVE_RECURSE ${WORK})
