@@ -1,6 +1,6 @@
 // The course's numbers for whole models and schedules: a language model with its gradients and five clipped AdamW steps
-// (C20), SiLU (C15), RMSNorm (C17), cross-entropy of given values (C14). Single ops with data files stand in
-// ops_conformance_test.cpp, schedule and clipping (C23, C24) in tally/optim.
+// (C20), SiLU (C15), RMSNorm (C17). Single ops with data files stand in ops_conformance_test.cpp; C13, C14, C16 beside
+// their ops; schedule and clipping (C23, C24) in tally/optim.
 #include <cmath>
 #include <cstring>
 
@@ -89,7 +89,7 @@ TEST(Conformance, C20LanguageModelAndFiveSteps) {
   const std::vector<double> norms = values(file.at("train_grad_norms"));
   for (int step = 0; step < 5; ++step) {
     const Tensor loss = model->loss(ids, targets);
-    EXPECT_NEAR(loss.item(), losses[step], 1e-4) << "step " << step;
+    EXPECT_NEAR(loss.item(), losses[step], 1e-5) << "step " << step;
     backward(loss);
     const double norm = global_norm(params);
     EXPECT_NEAR(norm, norms[step], 1e-4 * norms[step]) << "step " << step;
@@ -99,22 +99,28 @@ TEST(Conformance, C20LanguageModelAndFiveSteps) {
       for (const Param& p : params)
         expect_near_all(p.tensor->grad().to_vector(), values(file.at("g." + course_name(p.name))), 1e-6, p.name);
     }
+    // The course decays every parameter, Tally only matrices and tables: the gains' decay by hand.
+    for (const Param& p : params)
+      for (int64_t i = 0; p.tensor->dim() == 1 && i < p.tensor->numel(); ++i)
+        p.tensor->data<float>()[i] *= static_cast<float>(1 - optim.lr * optim.weight_decay);
     optimizer->step(optim.lr, clip_scale(norm, optim.clip));
     clear_grads(params);
   }
   for (const Param& p : params) {
     if (p.name != "blocks.0.attn.q.weight" && p.name != "norm.weight" && p.name != "head.weight") continue;
-    std::vector<double> got = p.tensor->to_vector();
-    // The course decays every parameter, Tally only matrices and tables: five steps of lr * decay on the gains.
-    if (p.name == "norm.weight")
-      for (double& x : got) x *= std::pow(1 - optim.lr * optim.weight_decay, 5);
-    expect_near_all(got, values(file.at("after." + course_name(p.name))), 1e-5, "after " + p.name);
+    const std::vector<double> got = p.tensor->to_vector(), want = values(file.at("after." + course_name(p.name)));
+    // Adam moves an element whose gradient is mere rounding by up to lr a step: few elements may differ so far, and the
+    // mean difference is f32's.
+    expect_near_all(got, want, 5e-4, "after " + p.name);
+    double mean = 0;
+    for (size_t i = 0; i < got.size(); ++i) mean += std::abs(got[i] - want[i]) / static_cast<double>(got.size());
+    EXPECT_LE(mean, 1e-6) << p.name;
   }
 }
 
 TEST(Conformance, C15Silu) {
   const Tensor x = Tensor::from(std::vector<float>{0.2352f, 0.9259f, 0.5189f, 0.4725f, 0.9730f}, Dims(5));
-  expect_near_all(silu(x).to_vector(), {0.131366, 0.663169, 0.325293, 0.291048, 0.706123}, 5e-5, "silu");
+  expect_near_all(silu(x).to_vector(), {0.131366, 0.663169, 0.325293, 0.291048, 0.706123}, 1e-5, "silu");
   for (double v : {-3.0, -0.5, 0.0, 0.7, 4.0})
     EXPECT_NEAR(silu(Tensor::from(std::vector<double>{v}, Dims(1))).item(), v / (1 + std::exp(-v)), 1e-14);
 }

@@ -57,18 +57,21 @@ ModelConfig small_llama() {
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    file_ = SafeTensors(std::string(TALLY_SOURCE_DIR) + "/tests/golden/" + GetParam() + ".safetensors");
+    file_ = SafeTensors(fmt::format("{}/tests/golden/{}.safetensors", TALLY_SOURCE_DIR, GetParam()));
     model_ = make_model(std::string(GetParam()) == "gpt2" ? small_gpt2() : small_llama(), 1);
     params_ = model_->params();
     std::set<std::string> named;
     for (const Param& p : params_) {
       named.insert(p.name);
-      const SafeTensor& t = file_.at("w." + p.name);
+      const SafeTensor& t = file_.at(fmt::format("w.{}", p.name));
       ASSERT_EQ(t.shape, p.tensor->sizes()) << p.name;
       std::memcpy(p.tensor->data<float>(), t.data.data(), t.data.size());
     }
-    for (const SafeTensor& t : file_.tensors())
-      if (t.name.rfind("w.", 0) == 0) EXPECT_TRUE(named.contains(t.name.substr(2))) << "the model has no " << t.name;
+    for (const SafeTensor& t : file_.tensors()) {
+      if (t.name.starts_with("w.")) {
+        EXPECT_TRUE(named.contains(t.name.substr(2))) << "the model has no " << t.name;
+      }
+    }
   }
 
   // Batch i of ids or targets: (2, 24) of (10, 2, 24).
@@ -97,7 +100,7 @@ TEST_P(Golden, LogitsLossAndEveryGradient) {
   backward(loss);
   for (const Param& p : params_) {
     ASSERT_TRUE(p.tensor->grad().defined()) << p.name;
-    const std::vector<double> g = golden("g." + p.name);
+    const std::vector<double> g = golden(fmt::format("g.{}", p.name));
     // A key's bias shifts all scores of a row alike: its true gradient is 0 and both sides hold rounding only.
     if (p.name.ends_with("attn.k.bias")) {
       for (double x : p.tensor->grad().to_vector()) EXPECT_NEAR(x, 0, 1e-7) << p.name;
@@ -126,13 +129,13 @@ TEST_P(Golden, TenAdamwSteps) {
   for (const Param& p : params_) {
     // Adam divides by the gradient's own size, so the key biases, whose gradients are rounding, move by chance.
     if (p.name.ends_with("attn.k.bias")) continue;
-    const std::vector<double> sums = golden("sums." + p.name);
+    const std::vector<double> sums = golden(fmt::format("sums.{}", p.name));
     double sum = 0, squares = 0, size = 0;
     for (double x : p.tensor->to_vector()) sum += x, squares += x * x, size += std::abs(x);
     EXPECT_NEAR(sum, sums[0], 1e-4 * size) << p.name;
     EXPECT_NEAR(squares, sums[1], 1e-4 * sums[1]) << p.name;
-    if (file_.find("after." + p.name)) {
-      EXPECT_LE(relative_error(p.tensor->to_vector(), golden("after." + p.name)), 1e-3) << p.name;
+    if (file_.find(fmt::format("after.{}", p.name))) {
+      EXPECT_LE(relative_error(p.tensor->to_vector(), golden(fmt::format("after.{}", p.name))), 1e-3) << p.name;
     }
   }
 }
