@@ -9,7 +9,7 @@ bool Trainer::run() {
   while (state_.step < config_.train.steps && !StopSignals::asked()) {
     log(step());
     const bool best = due(config_.train.eval_every) && evaluate_and_log();
-    if (config_.train.sample_every > 0 && state_.step % config_.train.sample_every == 0) sample();
+    if (sample_due()) sample();
     if (best || due(config_.train.checkpoint_every)) save();
   }
   if (saved_step_ != state_.step) save();

@@ -101,6 +101,11 @@ bool Trainer::due(int64_t every) const {
   return every > 0 && (state_.step % every == 0 || state_.step == config_.train.steps);
 }
 
+bool Trainer::sample_due() const {
+  const int64_t every = config_.train.sample_every;
+  return every > 0 ? state_.step % every == 0 : state_.step == config_.train.steps;
+}
+
 void Trainer::close_stretch(CategoryBytes* highest) {
   const CategoryBytes peak = minus(cpu_blocks().at_peak, baseline_);
   if (highest != nullptr && total(peak) > total(*highest)) *highest = peak;
@@ -217,7 +222,6 @@ void Trainer::finish() {
   close_stretch(&measured_.step);
   measured_.cost = StepCost::of(ledger_.ledger());
   if (measured_.steps > 0) write_file_atomic(folder_.ledger(), ledger_json(plan_, measured_).dump(2) + "\n");
-  if (state_.step >= config_.train.steps && config_.train.sample_every == 0) sample();
 }
 
 }  // namespace tally

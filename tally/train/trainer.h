@@ -56,6 +56,7 @@ class Trainer {
   void log(const StepResult& result);
   void finish();
   bool due(int64_t every) const;  // at this step or at the end
+  bool sample_due() const;
   void open_folder();
   // Ends a stretch of measured memory: its peak counts for `highest`.
   void close_stretch(CategoryBytes* highest);
