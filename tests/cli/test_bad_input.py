@@ -1,7 +1,6 @@
 """Bad input: one clear line, exit code 1 or 2, and what was there is as before."""
 import contextlib
 import os
-import pathlib
 import random
 import resource
 import shutil
@@ -10,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import END, Tally, english, tree
+from conftest import END, english, tree
 
 BPE = ["tokenizer", "train", "--kind", "bpe", "--vocab-size", 300, "--out", "new"]
 

@@ -1,17 +1,12 @@
 """tally train and generate."""
 import json
-import os
-import pathlib
-import random
 import re
-import shutil
 import signal
-import subprocess
 import time
 
 import pytest
 
-from conftest import END, Tally, tree
+from conftest import Tally
 
 TRAIN = ["train", "--preset", "tiny", "--batch", 2, "--sample_tokens", 0]
 
@@ -50,23 +45,6 @@ def test_two_runs_and_thread_counts_have_the_same_bits(tally, prepared):
         one.run(*TRAIN, "--data", prepared / "data", "--out", f"run{threads}", "--steps", 5)
     assert model_bytes(tally.folder / "run1") == model_bytes(tally.folder / "run2")
     assert metrics(tally.folder / "run1") == metrics(tally.folder / "run2")
-
-
-def test_resume_after_kill_gives_the_same_bits(tally, prepared):
-    words = [*TRAIN, "--data", prepared / "data", "--steps", 40, "--checkpoint_every", 3, "--eval_every", 10]
-    tally.run(*words, "--out", "whole")
-    moments = random.Random(1)
-    for _ in range(5):
-        started = tally.start(*words, "--out", "killed", *(["--resume"] if (tally.folder / "killed/latest").exists() else []))
-        time.sleep(moments.uniform(0.1, 0.6))
-        started.kill()
-        started.communicate()
-        if (tally.folder / "killed").exists() and not (tally.folder / "killed/latest").exists():
-            shutil.rmtree(tally.folder / "killed")  # killed before its first checkpoint
-    resumed = (tally.folder / "killed/latest").exists()
-    tally.run(*words, "--out", "killed", *(["--resume"] if resumed else []))
-    assert model_bytes(tally.folder / "killed") == model_bytes(tally.folder / "whole")
-    assert metrics(tally.folder / "killed") == metrics(tally.folder / "whole")
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

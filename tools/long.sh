@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# What takes too long for ./run test; run it by hand after ./run test has built everything:
+#   tools/long.sh            all of it (tens of minutes on two cores)
+#   tools/long.sh ctest      the tests of label long
+#   tools/long.sh resume     50 runs killed at random moments and resumed: the same bits as an uninterrupted one
+#   tools/long.sh words      the demo in full: at least half of the sampled words are words of the training text
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=build/release
+tally=$PWD/$build/bin/tally
+[[ -x $tally ]] || { echo "long.sh: $tally is missing; run ./run test first" >&2; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+long_ctest() { ctest --test-dir $build -L long --output-on-failure --no-tests=error; }
+
+long_resume() {
+  local python=/usr/bin/python3
+  "$python" -c 'import pytest' 2>/dev/null || python=python3
+  TALLY=$tally TALLY_KILLS=50 "$python" -m pytest -q -p no:cacheprovider tests/cli/test_resume.py
+}
+
+long_words() {
+  ./run demo
+  local dir
+  dir=$(find out/demo -mindepth 1 -maxdepth 1 -type d | sort | tail -n 1)
+  for seed in 1 2 3 4 5; do
+    "$tally" generate --model "$dir/run" --max-tokens 200 --temperature 0.8 --seed $seed --prompt And
+  done >"$work/samples"
+  python3 - "$work/samples" "$dir/text.txt" <<'PYTHON'
+import re, sys
+words, known = (re.findall(r"[A-Za-z]+", open(name).read()) for name in sys.argv[1:])
+known = set(known)
+hits = sum(word in known for word in words)
+print(f"words: {hits} of {len(words)} sampled words are words of the text ({100 * hits / len(words):.0f} %)")
+sys.exit(len(words) < 200 or 2 * hits < len(words))
+PYTHON
+}
+
+case ${1:-all} in
+  ctest) long_ctest ;;
+  resume) long_resume ;;
+  words) long_words ;;
+  all)
+    long_ctest
+    long_resume
+    long_words
+    ;;
+  *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 2 ;;
+esac
