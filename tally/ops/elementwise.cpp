@@ -31,6 +31,7 @@ Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
 
 Tensor broadcast_to(const Tensor& x, const Dims& size) {
   if (x.sizes() == size) return x.detach();
+  if (size.rank < x.dim()) fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
   Dims stride;
   stride.rank = size.rank;
   for (int i = 1; i <= size.rank; ++i) {
