@@ -18,13 +18,13 @@ struct Train {
   RunConfig config;
   std::string preset_name, out, resume_from;
   bool resume = false, dry_run = false;
+  int64_t stored_steps = 0;  // of the run that is resumed
 
   static constexpr Alias kAliases[] = {{"data", "data.dir"}};
   static constexpr const char* kDetails =
       "tally train --preset tiny --data DATA --out RUN --steps 200     a new run\n"
       "tally train --out RUN --resume                                  go on with it, to the same bits\n"
-      "tally train --preset gpt2 --batch 8 --dry-run                   memory, FLOPs and time of a step; nothing is "
-      "run\n"
+      "tally train --preset gpt2 --batch 8 --dry-run                   memory, FLOPs and time of a step; no run\n"
       "Ctrl-C saves and stops. model.vocab_size comes from the data's tokenizer unless it is given.";
 
   void fields(Fields& f) {
@@ -39,7 +39,10 @@ struct Train {
   // The defaults that follow from what was asked: the run's configuration, the preset, the size of the vocabulary.
   void prepare(const Train& asked, const std::vector<std::string>& given) {
     const bool resuming = asked.resume || !asked.resume_from.empty();
-    if (resuming) config = read_run_config(run_of(asked));
+    if (resuming) {
+      config = read_run_config(run_of(asked));
+      stored_steps = config.train.steps;
+    }
     const int64_t stored_vocab = config.model.vocab_size;
     if (!asked.preset_name.empty()) config.model = preset(asked.preset_name);
     if (has(given, "model.vocab_size")) return;
@@ -89,6 +92,9 @@ struct Train {
   void print_start(const Trainer& t) const {
     const Plan& plan = t.plan();
     const auto from = t.state().step > 0 ? fmt::format("from step {} ", t.state().step) : std::string();
+    if (stored_steps > 0 && stored_steps != config.train.steps)
+      fmt::print(stderr, "train.steps was {} and is {}: learning rates are those of a run of {} steps from here on\n",
+                 stored_steps, config.train.steps, config.train.steps);
     fmt::print(stderr, "training {} parameters {}to step {}: {} at the peak, {} a step predicted\n",
                with_commas(plan.parameters), from, config.train.steps,
                bytes_text(static_cast<double>(plan.step.bytes())), seconds_text(plan.step_seconds));

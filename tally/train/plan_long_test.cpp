@@ -13,7 +13,7 @@ TEST(PlanLong, EqualsTheRunLlama30m) {
 TEST(PlanLong, EqualsTheRunGpt2) {
   RunConfig c;
   c.model = preset("gpt2");
-  c.train.batch = 1, c.train.context = 256;
+  c.train.batch = 1;
   test::expect_plan_equals_run(c, 1, "gpt2");
 }
 
