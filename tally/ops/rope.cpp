@@ -19,8 +19,8 @@ Tensor dense_rows(const Tensor& x) {
 
 Tensor rope_table(int64_t positions, int64_t head_dim, double theta, int64_t first_position, Device device) {
   if (head_dim < 0 || head_dim % 2 != 0) fail("rope_table: head_dim {} is not even", head_dim);
-  if (positions < 0 || first_position < 0)
-    fail("rope_table: positions {} and first_position {} must not be negative", positions, first_position);
+  if (positions < 0 || first_position < 0 || positions > INT64_MAX - first_position)
+    fail("rope_table: {} positions from {} on: neither may be negative or beyond 63 bits", positions, first_position);
   if (!(theta > 0) || !std::isfinite(theta)) fail("rope_table: theta {} is not a positive number", theta);
   Tensor table = Tensor::empty({positions, head_dim / 2, 2}, DType::kF32, device, Category::kWorkspace);
   launch(&Kernels::rope_table, RopeTableArgs{table.raw(), theta, first_position});
@@ -42,8 +42,8 @@ void check(const Tensor& x, const Tensor& table, int64_t first_row) {
   if (table.size(1) * 2 != x.size(3))
     fail("rope: head size {} of x and {} of the table differ", x.size(3), table.size(1) * 2);
   if (first_row < 0 || first_row > table.size(0) || x.size(1) > table.size(0) - first_row)
-    fail("rope: positions {} to {} are outside the table of {}; make a longer one", first_row,
-         first_row + x.size(1) - 1, table.size(0));
+    fail("rope: {} positions from row {} on are outside the table of {} rows; make a longer one", x.size(1), first_row,
+         table.size(0));
   if (x.device() != table.device())
     fail("rope: devices {} and {} differ", name_of(x.device()), name_of(table.device()));
 }

@@ -102,9 +102,10 @@ TEST(Rope, Errors) {
   const Tensor x = Tensor::empty({1, 4, 1, 8});
   const auto turn = [&](const Tensor& t, int64_t row) { return rope(t, table, row, RopeStyle::kHalfSplit); };
   test::expect_error([&] { rope_table(4, 7, 1e4); }, "head_dim 7 is not even");
-  test::expect_error([&] { rope_table(-1, 8, 1e4); }, "must not be negative");
+  test::expect_error([&] { rope_table(-1, 8, 1e4); }, "neither may be negative");
+  test::expect_error([&] { rope_table(4, 8, 1e4, INT64_MAX); }, "neither may be negative");
   test::expect_error([&] { rope_table(4, 8, 0); }, "theta 0");
-  test::expect_error([&] { turn(x, 1); }, "positions 1 to 4 are outside the table of 4");
+  test::expect_error([&] { turn(x, 1); }, "4 positions from row 1 on are outside the table of 4 rows");
   test::expect_error([&] { turn(x, INT64_MAX); }, "outside the table");
   test::expect_error([&] { turn(x, -1); }, "outside the table");
   test::expect_error([&] { turn(Tensor::empty({1, 4, 1, 6}), 0); }, "head size 6");
