@@ -54,6 +54,7 @@ void sum_row_f64(const EmbeddingBackwardArgs& a, int64_t v, const int32_t* first
 
 void embedding(const EmbeddingArgs& a) {
   const int64_t n = a.out.size.v[0], d = a.out.size.v[1], size = item_size(a.table.dtype);
+  if (d == 0) return;
   const char* table = a.table.ptr<char>();
   char* out = a.out.ptr<char>();
   const bool whole = a.table.stride.v[1] == 1 && a.out.stride.v[1] == 1;

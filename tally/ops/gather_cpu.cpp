@@ -17,6 +17,7 @@ void gather_rows(const GatherArgs& a) {
   const int last = a.out.size.rank - 1;
   const int64_t n = row_length(a.out), x_step = a.x.stride.v[last], out_step = a.out.stride.v[last];
   const int64_t index_step = a.index.stride.v[last], along = a.x.stride.v[a.axis];
+  if (n == 0) return;
   View lane = a.x;  // x with out's sizes and no movement along the axis
   lane.size = a.out.size;
   lane.stride.v[a.axis] = 0;

@@ -179,6 +179,7 @@ void gradient_f64(const Gradient& a) {
 void gradient(const Gradient& a) {
   if (a.x.dtype == DType::kF64) return gradient_f64(a);
   const int64_t n = row_length(a.x), rows = rows_of(a.x), size = norm_group_rows(rows);
+  if (n == 0) return;
   const bool has_weight = norm_has(a.dweight), has_bias = norm_has(a.dbias);
   const View weight = view_or(a.weight, kOne, n);
   View weight_sums, bias_sums;

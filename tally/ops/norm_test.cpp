@@ -117,16 +117,19 @@ const bool rms_norm_backward_reference =
 
 std::vector<Dims> shapes() {
   return {Dims(7),      Dims(1, 1),    Dims(2, 3),    Dims(3, 2, 33), Dims(4, 64), Dims(2, 2, 1, 2, 18),
-          Dims(70, 16), Dims(1030, 2), Dims(2, 1030), Dims(0, 4),     Dims(3, 0)};
+          Dims(70, 16), Dims(1030, 3), Dims(2, 1030), Dims(0, 4),     Dims(3, 0)};
 }
 Dims last_of(const Dims& size) { return Dims(size[size.rank - 1]); }
 
 TEST(Norm, LayerNorm) {
   for (const Dims& s : shapes()) {
     const Dims d = last_of(s);
-    run_op_case({"layer_norm " + str(s), {{s}, {d}, {d}}, [](const auto& x) { return layer_norm(x[0], x[1], x[2]); }});
+    const double eps = s.numel() > 3000 ? 0.1 : 1e-5;  // among many rows of three some are nearly constant
     run_op_case(
-        {"layer_norm without bias " + str(s), {{s}, {d}}, [](const auto& x) { return layer_norm(x[0], x[1], {}); }});
+        {"layer_norm " + str(s), {{s}, {d}, {d}}, [=](const auto& x) { return layer_norm(x[0], x[1], x[2], eps); }});
+    run_op_case({"layer_norm without bias " + str(s), {{s}, {d}}, [=](const auto& x) {
+                   return layer_norm(x[0], x[1], {}, eps);
+                 }});
     run_op_case({"layer_norm alone " + str(s), {{s}}, [](const auto& x) { return layer_norm(x[0], {}, {}, 0.1); }});
     if (s.numel() > 1000) continue;
     run_op_case({"layer_norm of a constant " + str(s), {{s, Input::kNormal, 0, false}, {d}, {d}}, [](const auto& x) {
@@ -138,8 +141,9 @@ TEST(Norm, LayerNorm) {
 TEST(Norm, RmsNorm) {
   for (const Dims& s : shapes()) {
     const Dims d = last_of(s);
-    run_op_case({"rms_norm " + str(s), {{s}, {d}}, [](const auto& x) { return rms_norm(x[0], x[1]); }});
-    run_op_case({"rms_norm alone " + str(s), {{s}}, [](const auto& x) { return rms_norm(x[0], {}); }});
+    const double eps = s.numel() > 3000 ? 0.1 : 1e-5;  // among many rows of three some are nearly constant
+    run_op_case({"rms_norm " + str(s), {{s}, {d}}, [=](const auto& x) { return rms_norm(x[0], x[1], eps); }});
+    run_op_case({"rms_norm alone " + str(s), {{s}}, [=](const auto& x) { return rms_norm(x[0], {}, eps); }});
     if (s.numel() > 1000) continue;
     run_op_case({"rms_norm of a constant " + str(s), {{s, Input::kNormal, 0, false}, {d}}, [](const auto& x) {
                    return rms_norm(x[0], x[1]);
