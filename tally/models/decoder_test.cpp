@@ -6,6 +6,7 @@
 #include "tally/core/tape.h"
 #include "tally/models/decoder.h"
 #include "tally/ops/backward.h"
+#include "tally/ops/launch.h"
 #include "tests/support/support.h"
 
 namespace tally {
@@ -138,6 +139,32 @@ TEST(Decoder, DropoutOnlyInTrainingAndByStepAndSeed) {
   EXPECT_NE(first, second);
   train.step = 0, train.seed = 6;
   EXPECT_NE(first, model->logits(x, train).to_vector());
+}
+
+// Every dropout of every step draws from a stream of its own.
+TEST(Decoder, NoTwoDropoutsShareAStream) {
+  struct Streams : LaunchObserver {
+    std::vector<std::pair<uint64_t, uint64_t>> all;  // seed, stream
+    void before(const char* name, const void* args) override {
+      if (std::string(name) != DropoutArgs::name) return;
+      const auto& a = *static_cast<const DropoutArgs*>(args);
+      all.emplace_back(a.seed, a.stream);
+    }
+    void after(const char*, const void*) override {}
+  } streams;
+  ModelConfig c = small();
+  c.dropout = 0.5, c.n_layers = 3;
+  const auto model = make_model(c, 1);
+  ForwardContext train;
+  train.training = true, train.seed = 5;
+  NoGrad quiet;
+  LaunchObserver* const before = set_launch_observer(&streams);
+  for (train.step = 0; train.step < 4; ++train.step) model->logits(ids(1, 8, 11), train);
+  set_launch_observer(before);
+  EXPECT_EQ(streams.all.size(), 4u * (1 + 2 * 3));
+  EXPECT_EQ((std::set<std::pair<uint64_t, uint64_t>>(streams.all.begin(), streams.all.end()).size()),
+            streams.all.size());
+  for (const auto& [seed, stream] : streams.all) EXPECT_EQ(seed, 5u);
 }
 
 TEST(Decoder, LastOnlyIsTheLastRow) {

@@ -69,6 +69,26 @@ TEST(Generate, HasNoLengthLimit) {
   set_num_threads(before);
 }
 
+// When the context of 10 is full, the last 5 tokens are read again and the sequence goes on from there.
+TEST(Generate, AFullContextGoesOnFromItsLastHalf) {
+  const auto model = lively(true);
+  SamplerConfig c;
+  c.seed = 8;
+  const std::vector<int32_t> got = collect(*model, {1, 5, 2}, 30, c);
+  std::vector<int32_t> all = {1, 5, 2};
+  size_t start = 0;
+  NoGrad quiet;
+  for (int64_t n = 0; n < 30; ++n) {
+    if (all.size() - start > 10) start = all.size() - 5;
+    const std::vector<int32_t> seen(all.begin() + static_cast<int64_t>(start), all.end());
+    const Tensor y = model->logits(Tensor::from(seen, Dims(1, static_cast<int64_t>(seen.size()))));
+    const int32_t id = sample(std::span(y.data<float>() + (y.size(1) - 1) * 13, 13), all, c, n);
+    ASSERT_EQ(got[static_cast<size_t>(n)], id) << n;
+    all.push_back(id);
+  }
+  EXPECT_GT(start, 0u);
+}
+
 TEST(Generate, ALongPromptIsCutToItsEnd) {
   const auto model = lively(false);
   SamplerConfig greedy;
