@@ -52,16 +52,16 @@ struct InspectDevice {
       fmt::print("{}\n", h.to_json().dump(2));
       return 0;
     }
-    fmt::print("{}", columns_text({{"processor", h.name},
-                                   {"multiply-adds in registers", count_text(h.fma_flops) + "FLOP/s"},
-                                   {"matrix product", count_text(h.matmul_flops) + "FLOP/s"},
-                                   {"element-wise work", count_text(h.other_flops) + "FLOP/s"},
-                                   {"memory", bytes_text(h.bytes_per_second) + "/s"},
-                                   {"memory, in cache", bytes_text(h.cached_bytes_per_second) + "/s"},
-                                   {"cache", bytes_text(static_cast<double>(h.cached_bytes))},
-                                   {"empty launch", seconds_text(h.launch_seconds)},
-                                   {"measured", hardware_cache_path().string()}},
-                                  99));
+    std::vector<std::vector<std::string>> table = {{"processor", h.name},
+                                                   {"multiply-adds in registers", count_text(h.fma_flops) + "FLOP/s"}};
+    for (const RateCurve::Point& p : h.matmul.points)
+      table.push_back({"matrix product of " + count_text(p.work) + "FLOP", count_text(p.rate) + "FLOP/s"});
+    table.push_back({"element-wise work", count_text(h.other_flops) + "FLOP/s"});
+    for (const RateCurve::Point& p : h.bytes.points)
+      table.push_back({"copy of " + bytes_text(p.work) + " read and written", bytes_text(p.rate) + "/s"});
+    table.push_back({"op on one element", seconds_text(h.launch_seconds)});
+    table.push_back({"measured", hardware_cache_path().string()});
+    fmt::print("{}", columns_text(table, 99));
     return 0;
   }
 };

@@ -1,6 +1,7 @@
 #include "tally/core/hardware.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -8,22 +9,56 @@
 
 namespace tally {
 
-double Hardware::predict(const Cost& cost) const {
-  const double bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
-  const double bandwidth = bytes <= static_cast<double>(cached_bytes) ? cached_bytes_per_second : bytes_per_second;
-  const double rest = std::max(static_cast<double>(cost.other_flops) / other_flops, bytes / bandwidth);
-  return launch_seconds + std::max(static_cast<double>(cost.matmul_flops) / matmul_flops, rest);
+double RateCurve::at(double work) const {
+  if (points.empty()) return 0;
+  if (work <= points.front().work) return points.front().rate;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const Point &low = points[i - 1], &high = points[i];
+    if (work > high.work) continue;
+    const double share = std::log(work / low.work) / std::log(high.work / low.work);
+    return low.rate + share * (high.rate - low.rate);
+  }
+  return points.back().rate;
 }
+
+double Hardware::predict(const Cost& cost) const {
+  const double products = static_cast<double>(cost.matmul_flops), other = static_cast<double>(cost.other_flops);
+  const double moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
+  double seconds = other / other_flops;
+  if (products > 0) seconds = std::max(seconds, products / matmul.at(products));
+  if (moved > 0) seconds = std::max(seconds, moved / bytes.at(moved));
+  return launch_seconds + seconds;
+}
+
+namespace {
+
+Json curve_to_json(const RateCurve& curve) {
+  Json all = Json::array();
+  for (const RateCurve::Point& p : curve.points) all.push_back(Json::object().set("work", p.work).set("rate", p.rate));
+  return all;
+}
+
+// Rising work and positive rates, or an Error: a broken cache entry is measured again.
+RateCurve curve_from_json(const Json& json) {
+  RateCurve curve;
+  for (const Json& p : json.as_array()) curve.points.push_back({p.at("work").as_double(), p.at("rate").as_double()});
+  if (curve.points.empty()) fail("hardware: a curve has no points");
+  for (size_t i = 0; i < curve.points.size(); ++i) {
+    const bool rising = i == 0 ? curve.points[0].work > 0 : curve.points[i].work > curve.points[i - 1].work;
+    if (!rising || !(curve.points[i].rate > 0)) fail("hardware: a curve is not rising");
+  }
+  return curve;
+}
+
+}  // namespace
 
 Json Hardware::to_json() const {
   return Json::object()
       .set("name", name)
       .set("fma_flops", fma_flops)
-      .set("matmul_flops", matmul_flops)
+      .set("matmul", curve_to_json(matmul))
+      .set("bytes", curve_to_json(bytes))
       .set("other_flops", other_flops)
-      .set("bytes_per_second", bytes_per_second)
-      .set("cached_bytes_per_second", cached_bytes_per_second)
-      .set("cached_bytes", cached_bytes)
       .set("launch_seconds", launch_seconds);
 }
 
@@ -31,13 +66,11 @@ Hardware Hardware::from_json(const Json& json) {
   Hardware h;
   h.name = json.at("name").as_string();
   h.fma_flops = json.at("fma_flops").as_double();
-  h.matmul_flops = json.at("matmul_flops").as_double();
+  h.matmul = curve_from_json(json.at("matmul"));
+  h.bytes = curve_from_json(json.at("bytes"));
   h.other_flops = json.at("other_flops").as_double();
-  h.bytes_per_second = json.at("bytes_per_second").as_double();
-  h.cached_bytes_per_second = json.at("cached_bytes_per_second").as_double();
-  h.cached_bytes = json.at("cached_bytes").as_int();
   h.launch_seconds = json.at("launch_seconds").as_double();
-  for (double rate : {h.fma_flops, h.matmul_flops, h.other_flops, h.bytes_per_second, h.cached_bytes_per_second})
+  for (double rate : {h.fma_flops, h.other_flops})
     if (!(rate > 0)) fail("hardware {}: a rate is not positive", h.name);
   return h;
 }
@@ -76,7 +109,8 @@ std::optional<Hardware> cached_hardware(const std::string& name) {
 void cache_hardware(const Hardware& hardware) {
   Json::Array kept;
   for (const Json& j : read_cache())
-    if (const Json* n = j.is_object() ? j.find("name") : nullptr; n && n->is_string() && n->as_string() != hardware.name)
+    if (const Json* n = j.is_object() ? j.find("name") : nullptr;
+        n && n->is_string() && n->as_string() != hardware.name)
       kept.push_back(j);
   kept.push_back(hardware.to_json());
   try {

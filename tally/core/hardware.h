@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tally/base/file.h"
 #include "tally/base/json.h"
@@ -11,17 +12,25 @@
 
 namespace tally {
 
-struct Hardware {
-  std::string name;               // CPU model, instruction set and threads: the cache key
-  double fma_flops = 0;           // FLOP/s of fused multiply-adds in registers, all threads: the peak of "% of peak"
-  double matmul_flops = 0;        // FLOP/s our own GEMM reaches on a large product
-  double other_flops = 0;         // FLOP/s of element-wise work in cache
-  double bytes_per_second = 0;    // read + write, arrays beyond the last private cache
-  double cached_bytes_per_second = 0;  // read + write within it
-  int64_t cached_bytes = 0;       // a launch that moves fewer bytes is taken to run from cache
-  double launch_seconds = 0;      // cost of an empty launch
+// Rates measured at rising amounts of work; between two points the rate is interpolated over the logarithm.
+struct RateCurve {
+  struct Point {
+    double work = 0;  // FLOPs or bytes of one launch
+    double rate = 0;  // a second
+  };
+  std::vector<Point> points;
+  double at(double work) const;
+};
 
-  // Seconds one launch takes: its overhead + matmul time + the larger of other FLOPs and bytes (a roofline).
+struct Hardware {
+  std::string name;           // CPU model, instruction set and threads: the cache key
+  double fma_flops = 0;       // FLOP/s of fused multiply-adds in registers, all threads: the peak of "% of peak"
+  RateCurve matmul;           // FLOP/s of our own GEMM on square products
+  RateCurve bytes;            // read + write of a copy, from cached to memory-bound sizes
+  double other_flops = 0;     // FLOP/s of element-wise work in cache
+  double launch_seconds = 0;  // an op on one element: allocation, tape and launch
+
+  // Seconds one launch takes: its overhead and the largest of matmul, other FLOPs and bytes (a roofline).
   double predict(const Cost& cost) const;
   Json to_json() const;
   static Hardware from_json(const Json& json);

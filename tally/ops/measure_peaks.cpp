@@ -57,21 +57,21 @@ Hardware measure_hardware() {
     h.fma_flops = static_cast<double>(probe.cost().matmul_flops) /
                   median_seconds(0.2, [&] { launch(&Kernels::fma_probe, probe); });
   }
-  {
-    const Tensor a = filled(Dims(768, 768), 0.5), b = filled(Dims(768, 768), 0.25);
-    h.matmul_flops = 2.0 * 768 * 768 * 768 / median_seconds(0.2, [&] { linear(a, b); });
+  for (int64_t n : {32, 64, 128, 256, 512, 1024}) {
+    const Tensor a = filled(Dims(n, n), 0.5), b = filled(Dims(n, n), 0.25);
+    const double work = 2.0 * static_cast<double>(n * n * n);
+    h.matmul.points.push_back({work, work / median_seconds(0.1, [&] { linear(a, b); })});
   }
+  for (int64_t size = int64_t{64} << 10; size <= int64_t{64} << 20; size *= 4)
+    h.bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, 0.05)});
   {
     const Tensor x = filled(Dims(256, 512), 0.5);
-    h.other_flops = static_cast<double>(x.numel()) * unary_flops(UnaryOp::kGeluTanh) /
-                    median_seconds(0.1, [&] { gelu_tanh(x); });
+    h.other_flops =
+        static_cast<double>(x.numel()) * unary_flops(UnaryOp::kGeluTanh) / median_seconds(0.1, [&] { gelu_tanh(x); });
   }
-  h.cached_bytes = int64_t{1} << 20;
-  h.cached_bytes_per_second = copy_bandwidth(h.cached_bytes / 2, 0.05);
-  h.bytes_per_second = copy_bandwidth(int64_t{64} << 20, 0.2);
   {
-    Tensor x = filled(Dims(1), 0);
-    h.launch_seconds = median_seconds(0.02, [&] { fill_(x, 1); });
+    const Tensor x = filled(Dims(1), 0);
+    h.launch_seconds = median_seconds(0.02, [&] { relu(x); });
   }
   set_launch_observer(observer);
   release_cached_blocks();

@@ -69,7 +69,7 @@ TEST(Plan, Gpt2StepOnMeta) {
 TEST(Plan, PredictsFromTheHardware) {
   Hardware h;
   h.name = "a test's machine";
-  h.fma_flops = h.matmul_flops = 1e9, h.other_flops = 1e9, h.bytes_per_second = h.cached_bytes_per_second = 1e12;
+  h.fma_flops = h.other_flops = 1e9, h.matmul.points = {{1, 1e9}}, h.bytes.points = {{1, 1e12}};
   const RunConfig c = config_of("tiny");
   const Plan plan = plan_run(c, &h);
   const Cost step = plan.cost.sum();
