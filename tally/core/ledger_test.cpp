@@ -120,8 +120,9 @@ TEST(Ledger, ATensorGivesBackToTheLedgerItWasChargedTo) {
 Hardware machine() {
   Hardware h;
   h.name = "test cpu v3 2 threads";
-  h.fma_flops = 200, h.matmul_flops = 100, h.other_flops = 10;
-  h.bytes_per_second = 20, h.cached_bytes_per_second = 50, h.cached_bytes = 64, h.launch_seconds = 0.25;
+  h.fma_flops = 200, h.other_flops = 10, h.launch_seconds = 0.25;
+  h.matmul.points = {{100, 50}, {10000, 100}};
+  h.bytes.points = {{50, 50}, {200, 20}};
   return h;
 }
 
@@ -129,7 +130,9 @@ Hardware machine() {
 TEST(Hardware, PredictsFromTheRoofline) {
   const Hardware h = machine();
   EXPECT_DOUBLE_EQ(h.predict({}), 0.25);
-  EXPECT_DOUBLE_EQ(h.predict({200, 0, 0, 0, 0}), 0.25 + 2);
+  EXPECT_DOUBLE_EQ(h.predict({50, 0, 0, 0, 0}), 0.25 + 1);              // below the first point: its rate
+  EXPECT_DOUBLE_EQ(h.predict({1000, 0, 0, 0, 0}), 0.25 + 1000 / 75.0);  // half way by the logarithm
+  EXPECT_DOUBLE_EQ(h.predict({20000, 0, 0, 0, 0}), 0.25 + 200);         // beyond the last
   EXPECT_DOUBLE_EQ(h.predict({0, 30, 40, 10, 0}), 0.25 + 3);
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 40, 10, 0}), 0.25 + 1);     // 50 bytes come from cache
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 100, 100, 0}), 0.25 + 10);  // 200 do not
@@ -137,8 +140,8 @@ TEST(Hardware, PredictsFromTheRoofline) {
   guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
   EXPECT_EQ(guard.ledger().predicted_seconds(), 0);
   guard.ledger().set_hardware(&h);
-  guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
-  EXPECT_DOUBLE_EQ(guard.ledger().predicted_seconds(), 2.25);
+  guard.ledger().spend(kOp, {50, 0, 0, 0, 0});
+  EXPECT_DOUBLE_EQ(guard.ledger().predicted_seconds(), 1.25);
 }
 
 TEST(Hardware, IsCachedByNameAndABadCacheCountsAsNone) {
@@ -163,8 +166,12 @@ TEST(Hardware, IsCachedByNameAndABadCacheCountsAsNone) {
     EXPECT_TRUE(cached_hardware("another")) << text;
   }
   Json zero = machine().to_json();
-  zero.set("matmul_flops", 0);
+  zero.set("fma_flops", 0);
   test::expect_error([&] { Hardware::from_json(zero); }, "a rate is not positive");
+  Json falling = machine().to_json();
+  falling.set("bytes", Json(Json::Array{Json::object().set("work", 2.0).set("rate", 1.0),
+                                        Json::object().set("work", 1.0).set("rate", 1.0)}));
+  test::expect_error([&] { Hardware::from_json(falling); }, "a curve is not rising");
   if (before)
     setenv("XDG_CACHE_HOME", saved.c_str(), 1);
   else
