@@ -133,7 +133,7 @@ class Recorder {
 
 // Several outputs: grad(i) belongs to outputs[i].
 template <class F, Attribute... A>
-  requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
+requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
 void record(std::initializer_list<Tensor*> outputs, TensorRefs inputs, std::initializer_list<Tensor> saved, F f,
             A... arguments) {
   if (!needs_grad(inputs)) return;
@@ -141,7 +141,7 @@ void record(std::initializer_list<Tensor*> outputs, TensorRefs inputs, std::init
 }
 
 template <class F, Attribute... A>
-  requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
+requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
 void record(Tensor& output, TensorRefs inputs, std::initializer_list<Tensor> saved, F f, A... arguments) {
   record({&output}, inputs, saved, f, arguments...);
 }

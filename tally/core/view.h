@@ -62,8 +62,8 @@ struct Dims {
 
   constexpr Dims() = default;
   template <class... I>
-    requires(sizeof...(I) > 0 && (std::is_integral_v<I> && ...))
-  constexpr Dims(I... sizes) : v{static_cast<int64_t>(sizes)...}, rank(sizeof...(I)) {
+  requires(sizeof...(I) > 0 && (std::is_integral_v<I> && ...)) constexpr Dims(I... sizes)
+      : v{static_cast<int64_t>(sizes)...}, rank(sizeof...(I)) {
     static_assert(sizeof...(I) <= kMaxRank);
   }
   TALLY_INLINE constexpr int64_t operator[](int i) const { return v[i]; }

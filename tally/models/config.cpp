@@ -14,7 +14,8 @@ void ModelConfig::fields(Fields& f) {
   f("d_ff", d_ff, "width of the feed-forward block", 1, 1 << 22);
   f("norm", norm, "normalisation", {"rms", "layer"});
   f("norm_eps", norm_eps, "added to the variance", 0, 1);
-  f("activation", activation, "of the feed-forward block; swiglu is gated", {"swiglu", "gelu", "gelu_tanh", "relu", "silu"});
+  f("activation", activation, "of the feed-forward block; swiglu is gated",
+    {"swiglu", "gelu", "gelu_tanh", "relu", "silu"});
   f("position", position, "how positions enter", {"rope", "learned", "none"});
   f("rope_theta", rope_theta, "base of the rotary frequencies", 1, 1e12);
   f("rope_style", rope_style, "which elements rotate together", {"half_split", "interleaved"});

@@ -16,7 +16,7 @@ struct ModelConfig {
   int64_t n_heads = 4;
   int64_t n_kv_heads = 4;
   int64_t d_ff = 256;
-  std::string norm = "rms";           // rms, layer
+  std::string norm = "rms";  // rms, layer
   double norm_eps = 1e-5;
   std::string activation = "swiglu";  // swiglu, gelu, gelu_tanh, relu, silu
   std::string position = "rope";      // rope, learned, none

@@ -25,7 +25,8 @@ Activation activation_of(const std::string& name) {
 
 // One stream a dropout site and step, so that no two masks share numbers.
 uint64_t dropout_stream(int64_t step, int64_t site) {
-  return static_cast<uint64_t>(RandomStream::kDropout) + (static_cast<uint64_t>(step) << 16) + static_cast<uint64_t>(site);
+  return static_cast<uint64_t>(RandomStream::kDropout) + (static_cast<uint64_t>(step) << 16) +
+         static_cast<uint64_t>(site);
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ Tensor Decoder::drop(const Tensor& x, const ForwardContext& context, int64_t sit
 Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
   if (ids.dim() != 2) fail("a model takes ids of shape (batch, time), not {}", str(ids.sizes()));
   const int64_t t = ids.size(1), first = context.cache ? context.cache->length() : 0;
-  if (first + t > config_.context) fail("{} positions are beyond the model's context of {}", first + t, config_.context);
+  if (first + t > config_.context)
+    fail("{} positions are beyond the model's context of {}", first + t, config_.context);
   Tensor x;
   {
     ScopeGuard scope("embed");

@@ -92,7 +92,6 @@ Tensor binary(const char* name, BinaryOp op, const Tensor& a, const Tensor& b, C
   return out;
 }
 
-
 // Contributes the gradient g of the broadcast shape to input i.
 void add_summed(Backward& b, int i, const Tensor& g) { b.add(i, sum_to(g, b.input(i).size, b.category(i))); }
 
@@ -162,8 +161,7 @@ void copy_(const Tensor& into, const Tensor& from) {
 
 void add_(const Tensor& into, const Tensor& x) {
   require_same("add_", into, x);
-  launch(&Kernels::binary,
-         BinaryArgs{into.raw(), broadcast_to(x, into.sizes()).raw(), into.raw(), BinaryOp::kAdd});
+  launch(&Kernels::binary, BinaryArgs{into.raw(), broadcast_to(x, into.sizes()).raw(), into.raw(), BinaryOp::kAdd});
 }
 
 }  // namespace tally

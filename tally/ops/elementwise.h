@@ -28,7 +28,7 @@ Tensor div(const Tensor& a, const Tensor& b);
 
 Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 
-void fill_(Tensor& x, double value);            // in place, not recorded
+void fill_(Tensor& x, double value);                 // in place, not recorded
 void copy_(const Tensor& into, const Tensor& from);  // values, converted to into's dtype; shapes equal; not recorded
 void add_(const Tensor& into, const Tensor& x);      // into += x in place; not recorded
 

@@ -24,9 +24,7 @@ struct UnaryBackwardArgs {
   UnaryOp op;
   float alpha;
   Device device() const { return dx.device; }
-  Cost cost() const {
-    return {0, dx.numel() * unary_backward_flops(op), grad.bytes() + x.bytes(), dx.bytes(), 0};
-  }
+  Cost cost() const { return {0, dx.numel() * unary_backward_flops(op), grad.bytes() + x.bytes(), dx.bytes(), 0}; }
 };
 
 // out = a op b; a and b have out's shape (axes of stride 0 where they broadcast). out may be a or b.

@@ -7,8 +7,21 @@
 
 namespace tally {
 
-enum class UnaryOp : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu, kSigmoid, kTanh, kExp, kLog, kSqrt, kRsqrt, kNeg,
-                               kSquare, kAffine };
+enum class UnaryOp : uint8_t {
+  kRelu,
+  kGeluErf,
+  kGeluTanh,
+  kSilu,
+  kSigmoid,
+  kTanh,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kNeg,
+  kSquare,
+  kAffine
+};
 constexpr int kUnaryOps = 13;
 enum class BinaryOp : uint8_t { kAdd, kSub, kMul, kDiv };
 
@@ -17,9 +30,9 @@ struct UnaryRow {
   int flops, backward_flops;
 };
 constexpr UnaryRow kUnaryRows[kUnaryOps] = {
-    {"relu", 1, 1},    {"gelu", 5, 11},  {"gelu_tanh", 9, 19}, {"silu", 3, 8}, {"sigmoid", 3, 6},
-    {"tanh", 1, 4},    {"exp", 1, 2},    {"log", 1, 1},        {"sqrt", 1, 3}, {"rsqrt", 2, 4},
-    {"neg", 1, 1},     {"square", 1, 2}, {"affine", 2, 1},
+    {"relu", 1, 1}, {"gelu", 5, 11},  {"gelu_tanh", 9, 19}, {"silu", 3, 8}, {"sigmoid", 3, 6},
+    {"tanh", 1, 4}, {"exp", 1, 2},    {"log", 1, 1},        {"sqrt", 1, 3}, {"rsqrt", 2, 4},
+    {"neg", 1, 1},  {"square", 1, 2}, {"affine", 2, 1},
 };
 TALLY_INLINE constexpr int unary_flops(UnaryOp op) { return kUnaryRows[static_cast<int>(op)].flops; }
 TALLY_INLINE constexpr int unary_backward_flops(UnaryOp op) { return kUnaryRows[static_cast<int>(op)].backward_flops; }

@@ -48,7 +48,8 @@ N gradient_reference(UnaryOp op, N x, N g, N alpha) {
   const N root = 0.70710678118654752, density = 0.39894228040143268, three_cubic = 0.134145;
   switch (op) {
     case UnaryOp::kRelu:
-      return num_where(x, [](auto v) { return v > 0; }, g, N(0.0));
+      return num_where(
+          x, [](auto v) { return v > 0; }, g, N(0.0));
     case UnaryOp::kGeluErf:
       return g * (half * (one + num_erf(x * root)) + x * density * num_exp(-half * x * x));
     case UnaryOp::kGeluTanh: {
@@ -89,17 +90,14 @@ const bool unary_registered = register_reference<UnaryArgs>([](const UnaryArgs& 
   using N = NumberOf<decltype(io)>;
   auto x = io.in(a.x);
   auto& y = io.out(a.out);
-  for (int64_t k = 0; k < a.out.numel(); ++k)
-    y.flat(k) = value_reference<N>(a.op, x.flat(k), N(a.alpha), N(a.beta));
+  for (int64_t k = 0; k < a.out.numel(); ++k) y.flat(k) = value_reference<N>(a.op, x.flat(k), N(a.alpha), N(a.beta));
 });
-const bool unary_backward_registered =
-    register_reference<UnaryBackwardArgs>([](const UnaryBackwardArgs& a, auto& io) {
-      using N = NumberOf<decltype(io)>;
-      auto x = io.in(a.x), g = io.in(a.grad);
-      auto& dx = io.out(a.dx);
-      for (int64_t k = 0; k < a.dx.numel(); ++k)
-        dx.flat(k) = gradient_reference<N>(a.op, x.flat(k), g.flat(k), N(a.alpha));
-    });
+const bool unary_backward_registered = register_reference<UnaryBackwardArgs>([](const UnaryBackwardArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto x = io.in(a.x), g = io.in(a.grad);
+  auto& dx = io.out(a.dx);
+  for (int64_t k = 0; k < a.dx.numel(); ++k) dx.flat(k) = gradient_reference<N>(a.op, x.flat(k), g.flat(k), N(a.alpha));
+});
 const bool binary_registered = register_reference<BinaryArgs>([](const BinaryArgs& a, auto& io) {
   auto x = io.in(a.a), y = io.in(a.b);
   auto& z = io.out(a.out);
@@ -124,8 +122,7 @@ const bool swiglu_registered = register_reference<SwigluArgs>([](const SwigluArg
   using N = NumberOf<decltype(io)>;
   auto gate = io.in(a.gate), up = io.in(a.up);
   auto& y = io.out(a.out);
-  for (int64_t k = 0; k < a.out.numel(); ++k)
-    y.flat(k) = gate.flat(k) / (N(1.0) + num_exp(-gate.flat(k))) * up.flat(k);
+  for (int64_t k = 0; k < a.out.numel(); ++k) y.flat(k) = gate.flat(k) / (N(1.0) + num_exp(-gate.flat(k))) * up.flat(k);
 });
 const bool swiglu_backward_registered =
     register_reference<SwigluBackwardArgs>([](const SwigluBackwardArgs& a, auto& io) {
@@ -139,7 +136,9 @@ const bool swiglu_backward_registered =
       }
     });
 
-std::vector<Dims> shapes() { return {Dims(1), Dims(7), Dims(3, 5), Dims(2, 3, 33), Dims(4, 129), Dims(0, 3), Dims(600)}; }
+std::vector<Dims> shapes() {
+  return {Dims(1), Dims(7), Dims(3, 5), Dims(2, 3, 33), Dims(4, 129), Dims(0, 3), Dims(600)};
+}
 
 TEST(Elementwise, EveryUnaryFunction) {
   for (int i = 0; i < kUnaryOps; ++i) {
@@ -155,10 +154,9 @@ TEST(Elementwise, EveryUnaryFunction) {
 TEST(Elementwise, PairsWithBroadcast) {
   using Op = Tensor (*)(const Tensor&, const Tensor&);
   const std::pair<const char*, Op> ops[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}};
-  const std::pair<Dims, Dims> pairs[] = {{Dims(5), Dims(5)},           {Dims(3, 4), Dims(4)},
-                                         {Dims(3, 1), Dims(1, 4)},     {Dims(2, 3, 17), Dims(3, 1)},
-                                         {Dims(2, 1, 5), Dims(3, 5)},  {Dims(), Dims(3, 2)},
-                                         {Dims(0, 4), Dims(4)},        {Dims(8, 64), Dims(8, 64)}};
+  const std::pair<Dims, Dims> pairs[] = {
+      {Dims(5), Dims(5)},          {Dims(3, 4), Dims(4)}, {Dims(3, 1), Dims(1, 4)}, {Dims(2, 3, 17), Dims(3, 1)},
+      {Dims(2, 1, 5), Dims(3, 5)}, {Dims(), Dims(3, 2)},  {Dims(0, 4), Dims(4)},    {Dims(8, 64), Dims(8, 64)}};
   for (const auto& [name, op] : ops)
     for (const auto& [a, b] : pairs)
       run_op_case({std::string(name) + " " + str(a) + " " + str(b),
@@ -168,8 +166,8 @@ TEST(Elementwise, PairsWithBroadcast) {
 
 TEST(Elementwise, Swiglu) {
   for (const Dims& size : shapes())
-    run_op_case({"swiglu " + str(size), {{size}, {size}},
-                 [](const std::vector<Tensor>& x) { return swiglu(x[0], x[1]); }});
+    run_op_case(
+        {"swiglu " + str(size), {{size}, {size}}, [](const std::vector<Tensor>& x) { return swiglu(x[0], x[1]); }});
 }
 
 TEST(Elementwise, EdgeValues) {

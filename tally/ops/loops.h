@@ -89,8 +89,8 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
 [[maybe_unused]] static float* block_place(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   return v.dtype == DType::kF32 && step == 1 && n % kLanes == 0 ? v.ptr<float>() + at : buffer;
 }
-[[maybe_unused]] static void block_out(const View& v, int64_t at, int64_t step, int64_t n,
-                                       const float* place, const float* buffer) {
+[[maybe_unused]] static void block_out(const View& v, int64_t at, int64_t step, int64_t n, const float* place,
+                                       const float* buffer) {
   if (place != buffer) return;
   if (v.dtype == DType::kF32) {
     for (int64_t i = 0; i < n; ++i) v.ptr<float>()[at + i * step] = buffer[i];

@@ -17,8 +17,7 @@ void gemm(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, co
   args.accumulate = accumulate;
   args.has_bias = bias.defined();
   if (bias.defined()) args.bias = bias.raw();
-  Tensor scratch =
-      Tensor::empty(Dims(matmul_scratch_bytes(args)), DType::kU8, c.device(), Category::kWorkspace);
+  Tensor scratch = Tensor::empty(Dims(matmul_scratch_bytes(args)), DType::kU8, c.device(), Category::kWorkspace);
   args.scratch = scratch.raw();
   launch(&Kernels::matmul, args);
 }
@@ -83,7 +82,8 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   gemm(as_batch(full_a), as_batch(full_b), as_batch(y), false);
   record(y, {a, b}, {a, b}, [](Backward& t) {
     const Dims part = batch_part(t.grad().sizes());
-    const int64_t rows = t.grad().size(-2), columns = t.grad().size(-1), inner = t.input(0).size[t.input(0).size.rank - 1];
+    const int64_t rows = t.grad().size(-2), columns = t.grad().size(-1),
+                  inner = t.input(0).size[t.input(0).size.rank - 1];
     const Dims da = with_matrix(part, rows, inner), db = with_matrix(part, inner, columns);
     if (t.needs(0)) add_product(t, 0, t.grad(), transpose(broadcast_to(t.saved(1), db), -1, -2), da);
     if (t.needs(1)) add_product(t, 1, transpose(broadcast_to(t.saved(0), da), -1, -2), t.grad(), db);

@@ -20,35 +20,41 @@ const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, a
       for (int64_t j = 0; j < m.c.size[2]; ++j) {
         N sum = 0.0;
         for (int64_t k = 0; k < m.a.size[2]; ++k) mul_add(sum, a(batch, i, k), b(batch, k, j));
-        if (m.accumulate) c(batch, i, j) += sum;
-        else c(batch, i, j) = sum;
+        if (m.accumulate)
+          c(batch, i, j) += sum;
+        else
+          c(batch, i, j) = sum;
         if (m.has_bias) c(batch, i, j) += io.in(m.bias)(j);
       }
 });
 
 TEST(Matmul, ShapesAndBroadcast) {
   const std::pair<Dims, Dims> pairs[] = {
-      {Dims(1, 1), Dims(1, 1)},         {Dims(3, 4), Dims(4, 5)},        {Dims(7, 300), Dims(300, 9)},
-      {Dims(2, 3, 4), Dims(4, 5)},      {Dims(2, 3, 4), Dims(2, 4, 5)},  {Dims(2, 1, 3, 4), Dims(5, 4, 2)},
-      {Dims(4), Dims(4)},               {Dims(4), Dims(4, 3)},           {Dims(3, 4), Dims(4)},
-      {Dims(2, 3, 4), Dims(4)},         {Dims(33, 17), Dims(17, 70)},    {Dims(70, 65), Dims(65, 33)}};
+      {Dims(1, 1), Dims(1, 1)},    {Dims(3, 4), Dims(4, 5)},       {Dims(7, 300), Dims(300, 9)},
+      {Dims(2, 3, 4), Dims(4, 5)}, {Dims(2, 3, 4), Dims(2, 4, 5)}, {Dims(2, 1, 3, 4), Dims(5, 4, 2)},
+      {Dims(4), Dims(4)},          {Dims(4), Dims(4, 3)},          {Dims(3, 4), Dims(4)},
+      {Dims(2, 3, 4), Dims(4)},    {Dims(33, 17), Dims(17, 70)},   {Dims(70, 65), Dims(65, 33)}};
   for (const auto& [a, b] : pairs)
-    run_op_case({"matmul " + str(a) + " " + str(b), {{a}, {b}},
-                 [](const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }});
+    run_op_case({"matmul " + str(a) + " " + str(b), {{a}, {b}}, [](const std::vector<Tensor>& x) {
+                   return matmul(x[0], x[1]);
+                 }});
 }
 
 TEST(Matmul, Linear) {
-  for (const auto& [x, w] : {std::pair{Dims(5, 8), Dims(3, 8)}, {Dims(2, 7, 16), Dims(33, 16)}, {Dims(9), Dims(4, 9)}}) {
+  for (const auto& [x, w] :
+       {std::pair{Dims(5, 8), Dims(3, 8)}, {Dims(2, 7, 16), Dims(33, 16)}, {Dims(9), Dims(4, 9)}}) {
     run_op_case({"linear " + str(x), {{x}, {w}}, [](const std::vector<Tensor>& t) { return linear(t[0], t[1]); }});
-    run_op_case({"linear with bias " + str(x), {{x}, {w}, {Dims(w[0])}},
-                 [](const std::vector<Tensor>& t) { return linear(t[0], t[1], t[2]); }});
+    run_op_case({"linear with bias " + str(x), {{x}, {w}, {Dims(w[0])}}, [](const std::vector<Tensor>& t) {
+                   return linear(t[0], t[1], t[2]);
+                 }});
   }
 }
 
 // A weight used twice: its second gradient is added in place.
 TEST(Matmul, TiedWeight) {
-  run_op_case({"tied", {{Dims(4, 6)}, {Dims(6, 6)}},
-               [](const std::vector<Tensor>& t) { return linear(linear(t[0], t[1]), t[1]); }});
+  run_op_case({"tied", {{Dims(4, 6)}, {Dims(6, 6)}}, [](const std::vector<Tensor>& t) {
+                 return linear(linear(t[0], t[1]), t[1]);
+               }});
 }
 
 TEST(TrapsO07, ZeroSizes) {
@@ -68,7 +74,8 @@ TEST(TrapsO07, ZeroSizes) {
 
 TEST(Matmul, ErrorsNameTheShapes) {
   expect_error([] { matmul(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(4, 5))); }, "(2, 3) and (4, 5)");
-  expect_error([] { linear(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(4, 5))); }, "input (2, 3) does not fit weight (4, 5)");
+  expect_error([] { linear(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(4, 5))); },
+               "input (2, 3) does not fit weight (4, 5)");
   expect_error([] { matmul(Tensor::empty(Dims(2, 3)), Tensor::empty(Dims(3, 5), DType::kF64)); }, "f32 and f64");
 }
 

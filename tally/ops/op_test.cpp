@@ -113,7 +113,8 @@ Tensor random_tensor(const Input& input, DType dtype, uint64_t seed) {
   const int64_t n = input.size.numel();
   if (input.kind == Input::kIndex) {
     std::vector<int32_t> ids(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) ids[i] = static_cast<int32_t>(random_below(seed, 0, i, std::max<int64_t>(1, input.limit)));
+    for (int64_t i = 0; i < n; ++i)
+      ids[i] = static_cast<int32_t>(random_below(seed, 0, i, std::max<int64_t>(1, input.limit)));
     return Tensor::from(ids, input.size);
   }
   std::vector<double> values(static_cast<size_t>(n));
@@ -224,7 +225,8 @@ void print_perf(const OpCase& c, uint64_t seed) {
   }
   const Cost cost = guard.ledger().cost();
   std::printf("%-40s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", c.name.c_str(), best * 1e6,
-              (cost.bytes_read + cost.bytes_written) / best * 1e-9, (cost.matmul_flops + cost.other_flops) / best * 1e-9);
+              (cost.bytes_read + cost.bytes_written) / best * 1e-9,
+              (cost.matmul_flops + cost.other_flops) / best * 1e-9);
 }
 
 }  // namespace

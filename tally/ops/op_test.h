@@ -58,33 +58,55 @@ inline Counted num_cos(Counted) { return Counted::one(); }
 inline Counted num_pow(Counted, Counted) { return Counted::one(); }
 inline Counted num_max(Counted, Counted) { return Counted::one(); }
 template <class N>
-N num_exp(N x) { return std::exp(x); }
+N num_exp(N x) {
+  return std::exp(x);
+}
 template <class N>
-N num_log(N x) { return std::log(x); }
+N num_log(N x) {
+  return std::log(x);
+}
 template <class N>
-N num_sqrt(N x) { return std::sqrt(x); }
+N num_sqrt(N x) {
+  return std::sqrt(x);
+}
 template <class N>
-N num_tanh(N x) { return std::tanh(x); }
+N num_tanh(N x) {
+  return std::tanh(x);
+}
 template <class N>
-N num_erf(N x) { return std::erf(x); }
+N num_erf(N x) {
+  return std::erf(x);
+}
 template <class N>
-N num_sin(N x) { return std::sin(x); }
+N num_sin(N x) {
+  return std::sin(x);
+}
 template <class N>
-N num_cos(N x) { return std::cos(x); }
+N num_cos(N x) {
+  return std::cos(x);
+}
 template <class N>
-N num_pow(N x, N y) { return std::pow(x, y); }
+N num_pow(N x, N y) {
+  return std::pow(x, y);
+}
 template <class N>
-N num_max(N x, N y) { return x > y ? x : y; }
+N num_max(N x, N y) {
+  return x > y ? x : y;
+}
 // condition(x) ? a : b where the test of x counts as one compare; Counted takes a.
 template <class N, class C>
 N num_where(N x, const C& condition, N a, N b) {
-  if constexpr (std::is_same_v<N, Counted>) return Counted::one();
-  else return condition(x) ? a : b;
+  if constexpr (std::is_same_v<N, Counted>)
+    return Counted::one();
+  else
+    return condition(x) ? a : b;
 }
 // acc += a * b as matmul work: two matmul FLOPs.
 inline void mul_add(Counted&, Counted, Counted) { Counted::matmul += 2; }
 template <class N>
-void mul_add(N& acc, N a, N b) { acc += a * b; }
+void mul_add(N& acc, N a, N b) {
+  acc += a * b;
+}
 
 // Offset of logical element k.
 int64_t flat_offset(const View& v, int64_t k);
@@ -105,8 +127,10 @@ class Reader {
 
  private:
   N at(int64_t offset) const {
-    if constexpr (std::is_same_v<N, Counted>) return {};
-    else return static_cast<N>(read_element(v_, offset));
+    if constexpr (std::is_same_v<N, Counted>)
+      return {};
+    else
+      return static_cast<N>(read_element(v_, offset));
   }
   View v_;
 };
@@ -130,8 +154,10 @@ class Writer {
     return flat(k);
   }
   N& flat(int64_t k) {
-    if constexpr (std::is_same_v<N, Counted>) return dummy_;
-    else return (*values_)[k];
+    if constexpr (std::is_same_v<N, Counted>)
+      return dummy_;
+    else
+      return (*values_)[k];
   }
   const std::vector<N>& values() const { return *values_; }
 
@@ -214,8 +240,8 @@ struct OpCase {
   std::string name;
   std::vector<Input> inputs;
   std::function<Tensor(const std::vector<Tensor>&)> run;
-  bool bf16 = true;      // also in bf16
-  bool layouts = true;   // inputs may be strided
+  bool bf16 = true;     // also in bf16
+  bool layouts = true;  // inputs may be strided
   double grad_tolerance = 1e-6;
 };
 void run_op_case(const OpCase& c);

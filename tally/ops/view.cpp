@@ -35,7 +35,8 @@ Dims resolved(const Tensor& x, Dims size) {
     if (known == 0) fail("view: a -1 beside a size of 0 in {} cannot be inferred", str(size));
     size[unknown] = x.numel() / known;
   }
-  if (size.numel() != x.numel()) fail("view: shape {} does not fit {} elements of {}", str(size), x.numel(), str(x.sizes()));
+  if (size.numel() != x.numel())
+    fail("view: shape {} does not fit {} elements of {}", str(size), x.numel(), str(x.sizes()));
   return size;
 }
 
@@ -51,8 +52,7 @@ bool view_strides(const Tensor& x, const Dims& size, Dims& stride) {
   int64_t in_group = 1, out_group = 1;
   for (int in = x.dim() - 1; in >= 0; --in) {
     in_group *= x.sizes()[in];
-    const bool group_ends =
-        in == 0 || (x.sizes()[in - 1] != 1 && x.strides()[in - 1] != in_group * base);
+    const bool group_ends = in == 0 || (x.sizes()[in - 1] != 1 && x.strides()[in - 1] != in_group * base);
     if (!group_ends) continue;
     while (out >= 0 && (out_group < in_group || size[out] == 1)) {
       stride[out] = out_group * base;
@@ -73,7 +73,8 @@ Tensor transpose(const Tensor& x, int a, int b) {
   std::swap(size[a], size[b]);
   std::swap(stride[a], stride[b]);
   Tensor y = x.alias(size, stride, x.storage_offset());
-  record(y, {x}, {}, [](Backward& t, int i, int j) { t.add(0, transpose(t.grad(), i, j)); }, a, b);
+  record(
+      y, {x}, {}, [](Backward& t, int i, int j) { t.add(0, transpose(t.grad(), i, j)); }, a, b);
   return y;
 }
 
@@ -94,8 +95,10 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
         Tensor dx = t.target(0, accumulate);
         if (!accumulate) fill_(dx, 0.0);
         Tensor part = slice(dx, i, from, to);
-        if (accumulate) add_(part, t.grad());
-        else copy_(part, t.grad());
+        if (accumulate)
+          add_(part, t.grad());
+        else
+          copy_(part, t.grad());
         part = {};
         t.add(0, dx, accumulate);
       },

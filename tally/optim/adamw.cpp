@@ -87,9 +87,7 @@ double global_norm(const std::vector<Param>& params) {
   return std::sqrt(sum);
 }
 
-double clip_scale(double norm, double max_norm) {
-  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-}
+double clip_scale(double norm, double max_norm) { return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; }
 
 void clear_grads(const std::vector<Param>& params) {
   for (const Param& p : params) p.tensor->set_grad({});

@@ -14,7 +14,8 @@ void ScheduleConfig::fields(Fields& f) {
 }
 
 double schedule_factor(const ScheduleConfig& c, int64_t step, int64_t steps) {
-  const double s = static_cast<double>(step), total = static_cast<double>(steps), warmup = static_cast<double>(c.warmup);
+  const double s = static_cast<double>(step), total = static_cast<double>(steps),
+               warmup = static_cast<double>(c.warmup);
   if (step < c.warmup) return s / warmup;
   if (c.kind == "constant") return 1;
   if (c.kind == "wsd") {

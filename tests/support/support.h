@@ -41,9 +41,9 @@ void expect_error(const F& f, const std::string& part) {
 }  // namespace tally::test
 
 // Ends the test with a printed reason where the optional shared data is absent.
-#define TALLY_SHARED_FILE(name, relative)                                              \
-  const std::filesystem::path name = ::tally::test::shared_file(relative);             \
-  if (name.empty()) {                                                                  \
-    GTEST_SKIP() << "optional development data is not here: " << relative;             \
-  }                                                                                    \
+#define TALLY_SHARED_FILE(name, relative)                                  \
+  const std::filesystem::path name = ::tally::test::shared_file(relative); \
+  if (name.empty()) {                                                      \
+    GTEST_SKIP() << "optional development data is not here: " << relative; \
+  }                                                                        \
   static_assert(true)
