@@ -1,6 +1,7 @@
 # tally_layer(name SOURCES ... DEPS layer... LIBRARIES target... TESTS ... LONG_TESTS ...)
-# One static library tally_<name>, one test program tally_<name>_tests (ctest labels cpu and fast) and, for tests
-# over ten seconds, tally_<name>_long_tests (labels cpu and long).
+# One static library tally_<name>, one test program tally_<name>_tests (ctest label cpu_fast) and, for tests over ten
+# seconds, tally_<name>_long_tests (label cpu_long). ctest -L takes a pattern, so -L cpu, -L fast and -LE long work;
+# gtest_discover_tests cannot pass a list of labels.
 function(tally_layer name)
   cmake_parse_arguments(L "" "" "SOURCES;DEPS;LIBRARIES;TESTS;LONG_TESTS" ${ARGN})
   add_library(tally_${name} STATIC ${L_SOURCES})
@@ -23,7 +24,7 @@ function(tally_tests program label)
   target_link_libraries(${program} PRIVATE ${T_LIBRARIES} tally_test_support)
   target_precompile_headers(${program} REUSE_FROM tally_test_support)
   gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "cpu;${label}" TIMEOUT 900 ENVIRONMENT "TALLY_SHARED=${PROJECT_SOURCE_DIR}/../shared")
+    PROPERTIES LABELS "cpu_${label}" TIMEOUT 900 ENVIRONMENT "TALLY_SHARED=${PROJECT_SOURCE_DIR}/../shared")
 endfunction()
 
 # The precompiled <gtest/gtest.h> and the helpers of tests/support.
