@@ -22,6 +22,7 @@ void ModelConfig::fields(Fields& f) {
   f("bias", bias, "biases in linear layers and LayerNorm");
   f("tied", tied, "the head uses the token table");
   f("dropout", dropout, "probability after the embedding and in each residual branch", 0, 1);
+  f("init_std", init_std, "standard deviation of the initial matrices and tables", 0, 10);
   f("dtype", dtype, "of the parameters", {"f32", "bf16", "f64"});
 }
 

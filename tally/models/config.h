@@ -25,6 +25,7 @@ struct ModelConfig {
   bool bias = false;
   bool tied = false;
   double dropout = 0;
+  double init_std = 0.02;     // of matrices and tables; residual outputs get init_std / sqrt(2 layers)
   std::string dtype = "f32";  // of the parameters: f32, bf16, f64
 
   void fields(Fields& f);

@@ -1,5 +1,6 @@
 #include "tally/models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -40,7 +41,7 @@ Tensor Model::loss(const Tensor& ids, const Tensor& targets, const ForwardContex
 Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device) : config_(c) {
   c.check();
   Init init(seed, device, dtype_from_name(c.dtype));
-  const double std = 0.02, out_std = c.n_layers > 0 ? 0.02 / std::sqrt(2.0 * static_cast<double>(c.n_layers)) : 0.02;
+  const double std = c.init_std, out_std = std / std::sqrt(2.0 * static_cast<double>(std::max<int64_t>(1, c.n_layers)));
   const NormKind norm = c.norm == "layer" ? NormKind::kLayer : NormKind::kRms;
   embed_ = Embedding(init, c.vocab_size, c.d_model, std);
   if (c.position == "learned") position_ = Embedding(init, c.context, c.d_model, std);

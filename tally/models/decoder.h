@@ -19,7 +19,7 @@ struct Block {
 
 class Decoder : public Model {
  public:
-  // GPT-2's initialisation: N(0, 0.02), residual outputs N(0, 0.02 / sqrt(2 layers)), norms 1, biases 0.
+  // GPT-2's initialisation: N(0, init_std), residual outputs N(0, init_std / sqrt(2 layers)), norms 1, biases 0.
   Decoder(const ModelConfig& config, uint64_t seed, Device device);
   Tensor logits(const Tensor& ids, const ForwardContext& context) override;
   void visit(Params& p) override;

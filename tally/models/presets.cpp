@@ -1,4 +1,6 @@
 // Presets are functions on a base config. A new one is a row of kPresets.
+#include <cmath>
+
 #include "tally/base/error.h"
 #include "tally/models/config.h"
 
@@ -23,17 +25,29 @@ ModelConfig llama(int64_t layers, int64_t d, int64_t heads, int64_t kv, int64_t 
   return c;
 }
 
-ModelConfig tiny() { return llama(2, 64, 4, 4, 256, 256, 64); }
+// GPT-2's 0.02 at its width of 768, kept in proportion to 1 / sqrt(d) for the small models.
+double init_std_at(int64_t d) { return 0.02 * std::sqrt(768.0 / static_cast<double>(d)); }
+
+ModelConfig tiny() {
+  ModelConfig c = llama(2, 64, 4, 4, 256, 256, 64);
+  c.init_std = init_std_at(c.d_model);
+  return c;
+}
 
 // nanoGPT's shakespeare-char at the size of its CPU example: no biases, GELU with erf.
 ModelConfig character() {
   ModelConfig c = gpt2(4, 128, 4);
   c.vocab_size = 65, c.context = 64, c.bias = false, c.activation = "gelu";
+  c.init_std = init_std_at(c.d_model);
   return c;
 }
 
 // What ./run demo trains: a small Llama that learns words in minutes on two cores.
-ModelConfig demo() { return llama(4, 256, 4, 2, 704, 2048, 128); }
+ModelConfig demo() {
+  ModelConfig c = llama(4, 256, 4, 2, 704, 2048, 128);
+  c.init_std = init_std_at(c.d_model);
+  return c;
+}
 
 // CS336 assignment 1: interleaved RoPE.
 ModelConfig cs336_tinystories() {
