@@ -1,5 +1,6 @@
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -22,6 +23,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 struct Pool {
   std::mutex mutex;
   BlockCounts counts;
+  int64_t most = 0;  // live bytes there ever were, whatever reset_block_peak() did
   std::multimap<int64_t, void*> free;
   std::map<void*, int64_t> capacity;  // of every live block
   bool guards = false;
@@ -90,6 +92,7 @@ void* take_block(Device device, int64_t bytes, Category category) {
   c.live += bytes;
   c.live_by[static_cast<size_t>(category)] += bytes;
   if (c.live > c.peak) c.peak = c.live, c.at_peak = c.live_by;
+  p.most = std::max(p.most, c.live);
   return block;
 }
 
@@ -106,7 +109,7 @@ void give_block(Device device, void* block, int64_t bytes, Category category) {
   p.free.emplace(capacity, block);
   p.counts.cached += capacity;
   // Never keep more free memory than the largest amount that was ever in use.
-  if (p.counts.live + p.counts.cached > p.counts.peak + p.counts.peak / 4 + (int64_t{64} << 20)) release_all(p);
+  if (p.counts.live + p.counts.cached > p.most + p.most / 4 + (int64_t{64} << 20)) release_all(p);
 }
 
 const BlockCounts& cpu_blocks() { return pool().counts; }
