@@ -12,8 +12,8 @@ namespace tally {
 void OptimConfig::fields(Fields& f) {
   f("kind", kind, "optimizer", {"adamw"});
   f("lr", lr, "peak learning rate", 0, 1e3);
-  f("beta1", beta1, "decay of the first moment", 0, 1);
-  f("beta2", beta2, "decay of the second moment", 0, 1);
+  f("beta1", beta1, "decay of the first moment", 0, 0.9999999);
+  f("beta2", beta2, "decay of the second moment", 0, 0.9999999);
   f("eps", eps, "added to the root of the second moment", 0, 1);
   f("weight_decay", weight_decay, "decoupled decay of matrices and tables", 0, 1e3);
   f("clip", clip, "largest global gradient norm; 0 is off", 0, 1e9);
