@@ -44,7 +44,7 @@ def rows(plan, measured):
     peaks = [(n, plan["peak_bytes"].get(n, 0), measured["peak_bytes"].get(n, 0)) for n in list(COLORS) + ["total"]]
     out = [("bytes at the peak of a step", None, None)]
     out += [r for r in peaks if r[1] or r[2]]
-    out.append(("work of a step", None, None))
+    out.append(("work of a step (measured: of the launches made)", None, None))
     out += [(n, v, measured["step"][n]) for n, v in plan["step"].items()]
     return out
 

@@ -103,7 +103,7 @@ std::string ledger_table(const Plan& plan, const Measured& measured) {
     text += "  bytes at the peak of a validation batch (" + plan.eval.moment + ")\n";
     add({memory_rows(plan.eval.by, measured.eval).back()});
   }
-  text += "  work of a step\n";
+  text += "  work of a step (measured: of the launches made)\n";
   add(work_rows(plan.cost, measured.per_step()));
   const double seconds = measured.median_seconds();
   if (plan.step_seconds > 0 && seconds > 0)
