@@ -1,6 +1,7 @@
 #include "tally/train/log.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,14 @@
 #include "tally/train/report.h"
 
 namespace tally {
+namespace {
+
+int terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
 
 std::string metrics_until(const std::string& text, int64_t step) {
   std::string kept;
@@ -64,19 +73,17 @@ Progress::~Progress() {
   if (drawn_) std::fputc('\n', stderr);
 }
 
-std::string Progress::text(const State& s, int64_t steps, bool bar) {
-  std::string line;
-  if (bar) {
-    constexpr int kWidth = 24;
-    const double share = static_cast<double>(s.step) / static_cast<double>(std::max<int64_t>(1, steps));
-    const int full = static_cast<int>(std::lround(kWidth * std::clamp(share, 0.0, 1.0)));
-    line = fmt::format("[{}{}] ", std::string(static_cast<size_t>(full), '#'),
-                       std::string(static_cast<size_t>(kWidth - full), '.'));
-  }
-  line += fmt::format("step {}/{}  loss {:.4f}  {} tokens/s", s.step, steps, s.loss, count_text(s.tokens_per_second));
+std::string Progress::text(const State& s, int64_t steps, int columns) {
+  std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s", s.step, steps, s.loss, count_text(s.tokens_per_second));
   if (s.peak_share > 0) line += fmt::format("  {:.0f} % of peak", 100 * s.peak_share);
   if (s.step < steps) line += "  ETA " + seconds_text(s.seconds_left);
-  return line;
+  if (columns <= 0) return line;
+  const int width = std::min(24, columns - 1 - static_cast<int>(line.size()) - 3);
+  if (width < 4) return line.substr(0, static_cast<size_t>(columns - 1));
+  const double share = static_cast<double>(s.step) / static_cast<double>(std::max<int64_t>(1, steps));
+  const int full = static_cast<int>(std::lround(width * std::clamp(share, 0.0, 1.0)));
+  return fmt::format("[{:#>{}}{:.>{}}] {}", "", full, "", width - full, line);
 }
 
 void Progress::clear() {
@@ -94,10 +101,10 @@ void Progress::show(const State& state) {
   next_ = now + std::chrono::milliseconds(wait);
   ++shown_;
   if (terminal_) {
-    std::fputs(("\r\033[K" + text(state, steps_, true)).c_str(), stderr);
+    std::fputs(("\r\033[K" + text(state, steps_, terminal_columns())).c_str(), stderr);
     drawn_ = true;
   } else {
-    std::fputs((text(state, steps_, false) + "\n").c_str(), stderr);
+    std::fputs((text(state, steps_, 0) + "\n").c_str(), stderr);
   }
   std::fflush(stderr);
 }

@@ -43,7 +43,9 @@ class Progress {
   };
   void show(const State& state);
   void message(const std::string& line);  // a line of its own, the bar goes on below
-  static std::string text(const State& state, int64_t steps, bool bar);
+  // Of at most columns - 1 characters, the bar first and as wide as there is room for it; 0 columns: no bar, any
+  // length.
+  static std::string text(const State& state, int64_t steps, int columns);
 
  private:
   void clear();

@@ -48,10 +48,13 @@ TEST(Metrics, ANewRunStartsEmpty) {
 TEST(Progress, Line) {
   Progress::State s;
   s.step = 50, s.loss = 2.34567, s.tokens_per_second = 12345, s.peak_share = 0.42, s.seconds_left = 90;
-  EXPECT_EQ(Progress::text(s, 100, false), "step 50/100  loss 2.3457  12.3 k tokens/s  42 % of peak  ETA 90 s");
-  EXPECT_EQ(Progress::text(s, 100, true).substr(0, 27), "[############............] ");
+  EXPECT_EQ(Progress::text(s, 100, 0), "step 50/100  loss 2.3457  12.3 k tokens/s  42 % of peak  ETA 90 s");
+  const std::string line = Progress::text(s, 100, 0);
+  EXPECT_EQ(Progress::text(s, 100, 120), "[############............] " + line);
+  EXPECT_EQ(Progress::text(s, 100, 80), "[######.....] " + line);  // a longer line would wrap and not be rewritten
+  EXPECT_EQ(Progress::text(s, 100, 40), line.substr(0, 39));
   s.step = 100, s.peak_share = 0;
-  EXPECT_EQ(Progress::text(s, 100, false), "step 100/100  loss 2.3457  12.3 k tokens/s");
+  EXPECT_EQ(Progress::text(s, 100, 0), "step 100/100  loss 2.3457  12.3 k tokens/s");
 }
 
 }  // namespace
