@@ -2,6 +2,8 @@
 // line, --config and config.json know the same names, ranges and suggestions.
 #include "cli/args.h"
 
+#include <fcntl.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -178,8 +180,15 @@ int report(const char* message, int code) {
   std::string line = message;
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::fflush(stdout);
-  fmt::print(stderr, "tally: error: {}\n", line);
+  std::fputs(fmt::format("tally: error: {}\n", line).c_str(), stderr);  // fmt::print throws where stderr is full
   return code;
+}
+
+// A standard stream that is closed is opened the wrong way round: using it stays an error, and no file of the program
+// gets its number, into which messages would then be written.
+void occupy_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
 }  // namespace
@@ -250,6 +259,7 @@ void print_help(const Verb& verb, const Fields& fields, const char* positional, 
 
 int run_program(int argc, const char* const* argv, const std::vector<Verb>& verbs) {
   std::signal(SIGPIPE, SIG_DFL);  // a reader that goes away ends the program without a word
+  occupy_closed_streams();
   try {
     const int code = dispatch(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), verbs);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return report("cannot write standard output", 1);

@@ -59,7 +59,7 @@ ProgressLine::ProgressLine(std::string label)
     : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), begin_ns_(now_ns()) {}
 
 ProgressLine::~ProgressLine() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+  if (shown_) std::fputs("\r\033[K", stderr);
 }
 
 void ProgressLine::update(int64_t done, int64_t total) {
@@ -68,8 +68,10 @@ void ProgressLine::update(int64_t done, int64_t total) {
   last_ns_ = now, shown_ = true;
   const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
-  fmt::print(stderr, "\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, bytes_text(static_cast<double>(done)),
-             bytes_text(static_cast<double>(total)), bytes_text(static_cast<double>(done) / seconds));
+  const std::string line =
+      fmt::format("\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, bytes_text(static_cast<double>(done)),
+                  bytes_text(static_cast<double>(total)), bytes_text(static_cast<double>(done) / seconds));
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }
 

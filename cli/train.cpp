@@ -89,15 +89,20 @@ struct Train {
     return checkpoint.parent_path().parent_path().string();
   }
 
+  // fmt::print would throw where stderr is closed or full; a run needs nobody who listens.
+  template <class... Args>
+  static void say(fmt::format_string<Args...> format, Args&&... args) {
+    std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
+  }
+
   void print_start(const Trainer& t) const {
     const Plan& plan = t.plan();
     const auto from = t.state().step > 0 ? fmt::format("from step {} ", t.state().step) : std::string();
     if (stored_steps > 0 && stored_steps != config.train.steps)
-      fmt::print(stderr, "train.steps was {} and is {}: learning rates are those of a run of {} steps from here on\n",
-                 stored_steps, config.train.steps, config.train.steps);
-    fmt::print(stderr, "training {} parameters {}to step {}: {} at the peak, {} a step predicted\n",
-               with_commas(plan.parameters), from, config.train.steps,
-               bytes_text(static_cast<double>(plan.step.bytes())), seconds_text(plan.step_seconds));
+      say("train.steps was {} and is {}: learning rates are those of a run of {} steps from here on\n", stored_steps,
+          config.train.steps, config.train.steps);
+    say("training {} parameters {}to step {}: {} at the peak, {} a step predicted\n", with_commas(plan.parameters),
+        from, config.train.steps, bytes_text(static_cast<double>(plan.step.bytes())), seconds_text(plan.step_seconds));
   }
 
   void print_end(const Trainer& t, bool complete) const {

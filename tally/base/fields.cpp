@@ -106,6 +106,8 @@ bool is_suffix(const std::string& full, std::string_view key) {
   }
   std::string near = nearest(key, full);
   if (near.empty() && key.find('.') == std::string_view::npos) near = nearest(key, last);
+  if (!near.empty() && near == key)
+    near = full[static_cast<size_t>(std::find(last.begin(), last.end(), near) - last.begin())];
   fail("unknown key {} in {}{}", key, where, near.empty() ? "" : "; did you mean " + near + "?");
 }
 

@@ -112,6 +112,7 @@ def test_wrong_arguments(tally, words, wanted):
 @pytest.mark.parametrize("text, wanted", [
     ("", "c.json"), ("[1]", "c.json: the configuration must be an object"), ("{", "c.json"),
     ('{"model": {"d_modle": 1}}', "unknown key model.d_modle in c.json; did you mean model.d_model?"),
+    ('{"lr": 1}', "unknown key lr in c.json; did you mean optim.lr?"),
     ('{"model": 3}', "c.json: model must be an object"), ('{"model": {"d_model": "big"}}', "model.d_model must be"),
     ('{"model": {"d_model": 0}}', "c.json: model.d_model is 0"), ('{"train": {"steps": 1, "steps": 2}}', "steps"),
     ("{" * 1000, "c.json"), ("\x00\xff", "c.json"),
@@ -139,3 +140,17 @@ def test_full_standard_output(tally):
     with open("/dev/full", "wb") as full:
         done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1 and done.stderr == b"tally: error: cannot write standard output\n"
+
+
+@pytest.mark.parametrize("to", ["2>/dev/full", "2>&-", "<&- >&- 2>&-"])
+def test_unwritable_standard_error(tally, prepared, to):
+    def run(words):
+        return subprocess.run(f"'{PROGRAM}' {words} {to}", shell=True, cwd=tally.folder, env=tally.environment,
+                              stdout=subprocess.DEVNULL).returncode
+
+    assert run("train --lrr 1") == 2
+    # Exit 1 only where the table for standard output could not be written; the run is whole all the same.
+    trained = run(f"train --preset tiny --data '{prepared}/data' --out run --steps 3 --sample-tokens 0")
+    assert trained == (1 if ">&- " in to else 0)
+    assert (tally.folder / "run/latest").read_text().strip() == "step_00000003"
+    assert all(json.loads(line) for line in (tally.folder / "run/metrics.jsonl").read_text().splitlines())
