@@ -121,6 +121,7 @@ std::string read_file(const fs::path& path) {
   }
   struct stat info {};
   const Descriptor file{open_to_read(path, info)};
+  if (S_ISCHR(info.st_mode)) fail("{}: is a device; give a file, a pipe or - for standard input", path.string());
   if (S_ISREG(info.st_mode)) text.reserve(static_cast<size_t>(info.st_size));
   append_all(file.fd, text, path.string());
   return text;

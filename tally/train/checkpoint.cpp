@@ -1,5 +1,7 @@
 #include "tally/train/checkpoint.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "tally/base/error.h"
@@ -40,6 +42,8 @@ CheckpointState parse_state(const Json& json) {
   if (const Json& best = json.at("best"); !best.is_null())
     s.best = {best.at("step").as_int(), best.at("val_loss").as_double()};
   s.identity = json.at("config");
+  s.model_sum = json.at("sums").at(kModelFile).as_string();
+  s.optimizer_sum = json.at("sums").at(kOptimizerFile).as_string();
   if (s.step < 0 || s.optimizer_steps < 0) fail("a number of steps is negative");
   if (json.at("config_hash").as_string() != hash_of(s.identity)) fail("config and config_hash do not agree");
   return s;
@@ -60,6 +64,12 @@ std::string check_checkpoint(const fs::path& folder, CheckpointState& state) {
     return what.starts_with(file.string()) ? what : file.string() + ": " + what;
   }
   return "";
+}
+
+// A file of the right size may still hold changed bytes.
+void check_sum(const fs::path& file, const std::string& wanted) {
+  if (const std::string sum = hash_of_file(file); sum != wanted)
+    fail("{}: its bytes have changed since it was written (sum {}, written {})", file.string(), sum, wanted);
 }
 
 // Removed with all it holds unless it took its place.
@@ -98,9 +108,20 @@ Json CheckpointState::to_json(int64_t model_bytes, int64_t optimizer_bytes) cons
       .set("tokenizer_hash", tokenizer_hash)
       .set("best", best_json)
       .set("files", files)
+      .set("sums", Json::object().set(kModelFile, model_sum).set(kOptimizerFile, optimizer_sum))
       .set("config_hash", hash_of(identity))
       .set("config", identity)
       .set("tally_version", kTallyVersion);
+}
+
+std::string hash_of_file(const fs::path& file) {
+  const MappedFile mapped(file);
+  return fmt::format("{:016x}", XXH3_64bits(mapped.bytes().data(), mapped.bytes().size()));
+}
+
+void load_model(const fs::path& folder, const CheckpointState& state, const std::vector<Param>& params) {
+  check_sum(folder / kModelFile, state.model_sum);
+  load_tensors(folder / kModelFile, params);
 }
 
 void remove_checkpoint(const fs::path& folder) {
@@ -113,8 +134,9 @@ void remove_checkpoint(const fs::path& folder) {
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step_{:08d}", step); }
 
-fs::path save_checkpoint(const fs::path& checkpoints, const CheckpointState& state, const std::vector<Param>& params,
+fs::path save_checkpoint(const fs::path& checkpoints, const CheckpointState& given, const std::vector<Param>& params,
                          Optimizer& optimizer) {
+  CheckpointState state = given;
   make_folder(checkpoints);
   const std::string name = checkpoint_name(state.step);
   const fs::path place = checkpoints / name;
@@ -122,6 +144,7 @@ fs::path save_checkpoint(const fs::path& checkpoints, const CheckpointState& sta
   const fs::path& folder = scratch.path();
   save_tensors(folder / kModelFile, params, {{"format", "pt"}, {"step", std::to_string(state.step)}});
   save_tensors(folder / kOptimizerFile, optimizer.state(), {{"steps", std::to_string(state.optimizer_steps)}});
+  state.model_sum = hash_of_file(folder / kModelFile), state.optimizer_sum = hash_of_file(folder / kOptimizerFile);
   std::string text = state.to_json(size_of(folder / kModelFile), size_of(folder / kOptimizerFile)).dump(1);
   if (text.size() + 1 > kStateBytes) fail("state.json of {} bytes is longer than {}", text.size(), kStateBytes - 1);
   text.resize(kStateBytes - 1, ' ');
@@ -160,7 +183,8 @@ CheckpointState load_checkpoint(const fs::path& folder, const RunConfig& config,
   if (stored.train_tokens != train_tokens)
     fail("{}: was trained on data of {} tokens; the data here holds {}", folder.string(), stored.train_tokens,
          train_tokens);
-  load_tensors(folder / kModelFile, state.params);
+  check_sum(folder / kOptimizerFile, stored.optimizer_sum);
+  load_model(folder, stored, state.params);
   load_tensors(folder / kOptimizerFile, state.optimizer->state());
   state.optimizer->set_steps(stored.optimizer_steps);
   state.step = stored.step;

@@ -27,7 +27,8 @@ struct CheckpointState {
   int64_t train_tokens = 0;  // of the data the run draws from
   std::string tokenizer_hash;
   BestEval best;
-  Json identity;  // identity_of(config)
+  Json identity;                         // identity_of(config)
+  std::string model_sum, optimizer_sum;  // hash_of_file() of the two tensor files
 
   Json to_json(int64_t model_bytes, int64_t optimizer_bytes) const;
 };
@@ -47,6 +48,12 @@ CheckpointState read_checkpoint(const fs::path& folder);
 // tokenizer; the parameters may have been read by then, so the state is not to be used after an error.
 CheckpointState load_checkpoint(const fs::path& folder, const RunConfig& config, const std::string& tokenizer_hash,
                                 int64_t train_tokens, TrainState& state);
+
+// 16 hexadecimal digits: XXH3-64 of the file's bytes.
+std::string hash_of_file(const fs::path& file);
+// Reads the model's parameters from a checkpoint whose state was read. Throws Error when its bytes are not those that
+// were written.
+void load_model(const fs::path& folder, const CheckpointState& state, const std::vector<Param>& params);
 
 // A kill in between leaves no half checkpoint under its name.
 void remove_checkpoint(const fs::path& folder);

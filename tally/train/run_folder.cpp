@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "tally/base/error.h"
-#include "tally/nn/state.h"
 
 namespace tally {
 
@@ -151,7 +150,7 @@ LoadedModel load_run_model(const fs::path& folder) {
     fail("{}: was trained with the tokenizer {}; {} is the tokenizer {}", found.checkpoint.string(),
          state.tokenizer_hash, (found.run / "tokenizer").string(), loaded.tokenizer.hash());
   loaded.model = make_model(found.config.model, static_cast<uint64_t>(found.config.train.seed), kCpu);
-  load_tensors(found.checkpoint / "model.safetensors", loaded.model->params());
+  load_model(found.checkpoint, state, loaded.model->params());
   return loaded;
 }
 

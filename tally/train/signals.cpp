@@ -7,7 +7,7 @@ namespace tally {
 namespace {
 
 volatile std::sig_atomic_t stop_asked = 0;
-struct sigaction earlier_int, earlier_term;
+struct sigaction earlier_int, earlier_term, earlier_hup;
 
 }  // namespace
 
@@ -19,11 +19,15 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &earlier_int);
   sigaction(SIGTERM, &action, &earlier_term);
+  // A closed terminal saves too; under nohup the signal stays ignored.
+  sigaction(SIGHUP, nullptr, &earlier_hup);
+  if (earlier_hup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 StopSignals::~StopSignals() {
   sigaction(SIGINT, &earlier_int, nullptr);
   sigaction(SIGTERM, &earlier_term, nullptr);
+  sigaction(SIGHUP, &earlier_hup, nullptr);
 }
 
 bool StopSignals::asked() { return stop_asked != 0; }

@@ -88,6 +88,8 @@ void Trainer::open_folder() {
     const fs::path from = options_.resume_from.empty() ? folder_.latest() : options_.resume_from;
     if (!from.empty()) {
       const CheckpointState stored = load_checkpoint(from, config_, data_.tokenizer.hash(), data_.train.size(), state_);
+      if (stored.step > config_.train.steps)
+        fail("{}: is at step {}, beyond train.steps {}", from.string(), stored.step, config_.train.steps);
       best_ = stored.best;
       saved_step_ = stored.step;
       folder_.point_at(stored);

@@ -199,6 +199,25 @@ def test_truncated_checkpoint(mine, name, keep):
         assert name in mine.error("inspect", "checkpoint", path)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_checkpoint_with_one_changed_bit(mine, name):
+    folder = mine.folder / "run/checkpoints" / (mine.folder / "run/latest").read_text().strip()
+    content = bytearray((folder / name).read_bytes())
+    content[-5] ^= 1
+    (folder / name).write_bytes(content)
+    assert name in mine.error("train", "--out", "run", "--resume", "--steps", 20)
+    if name.startswith("model"):
+        assert "bytes have changed" in mine.error("generate", "--model", "run", "--prompt", "a")
+
+
+def test_resume_beyond_the_steps_asked(mine):
+    assert "beyond train.steps 5" in mine.error("train", "--out", "run", "--resume", "--steps", 5)
+
+
+def test_device_in_place_of_a_file(mine):
+    assert "/dev/zero: is a device" in mine.error("train", "--preset", "tiny", "--config", "/dev/zero")
+
+
 def test_resume_without_a_run(mine):
     assert "nowhere" in mine.error("train", "--out", "nowhere", "--resume")
 

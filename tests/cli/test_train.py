@@ -47,7 +47,7 @@ def test_two_runs_and_thread_counts_have_the_same_bits(tally, prepared):
     assert metrics(tally.folder / "run1") == metrics(tally.folder / "run2")
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_save_and_exit(tally, prepared, which):
     words = [*TRAIN, "--data", prepared / "data", "--out", "run", "--eval_every", 0]
     started = tally.start(*words, "--steps", 100000)
