@@ -105,6 +105,9 @@ std::string program_help(const std::vector<Verb>& verbs) {
       "tally: language models from raw text to generated text, every byte and FLOP accounted for\n\n"
       "usage: tally VERB [--key value ...] [--config FILE.json]\n       tally VERB --help | --version\n\n";
   for (const Verb& verb : verbs) text += fmt::format("  {:<20}  {}\n", verb.name, verb.summary);
+  text +=
+      "\nDashes may stand for underscores (--max-tokens), and a key's last name for all of it where no other key has\n"
+      "that name (--lr for --optim.lr).\n";
   return text;
 }
 

@@ -60,8 +60,8 @@ struct DataBuild {
  private:
   static void print_split(const char* name, const SplitInfo& s) {
     if (s.tokens == 0) return;
-    fmt::print("{:5}  {} tokens, {} documents, {} bytes ({:.2f} bytes a token), {} shard{}\n", name,
-               with_commas(s.tokens), with_commas(s.documents), with_commas(s.bytes),
+    fmt::print("{:5}  {} tokens, {} document{}, {} bytes ({:.2f} bytes a token), {} shard{}\n", name,
+               with_commas(s.tokens), with_commas(s.documents), s.documents == 1 ? "" : "s", with_commas(s.bytes),
                static_cast<double>(s.bytes) / static_cast<double>(s.tokens), s.shards, s.shards == 1 ? "" : "s");
   }
 };

@@ -97,7 +97,9 @@ TEST(Report, Texts) {
   EXPECT_EQ(with_commas(-123), "-123");
   EXPECT_EQ(bytes_text(0), "0 B");
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
+  EXPECT_EQ(seconds_text(2.79e-7), "279 ns");
   EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
+  EXPECT_EQ(seconds_text(0.9999), "1 s");
   EXPECT_EQ(seconds_text(3725), "1 h 2 min");
   EXPECT_EQ(count_text(12345), "12.3 k");
 }

@@ -131,8 +131,9 @@ std::string bytes_text(double bytes) {
 }
 
 std::string seconds_text(double s) {
-  if (s < 1e-3) return fmt::format("{:.0f} us", s * 1e6);
-  if (s < 1) return fmt::format("{:.3g} ms", s * 1e3);
+  if (s < 1e-6) return fmt::format("{:.0f} ns", s * 1e9);
+  if (s < 0.9995e-3) return fmt::format("{:.0f} us", s * 1e6);
+  if (s < 0.9995) return fmt::format("{:.3g} ms", s * 1e3);
   if (s < 100) return fmt::format("{:.3g} s", s);
   const auto whole = static_cast<int64_t>(std::min(s, 1e15));
   if (s < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
