@@ -22,20 +22,22 @@ Tensor copied(const Tensor& x, DType dtype, Category category) {
 Dims resolved(const Tensor& x, Dims size) {
   int unknown = -1;
   int64_t known = 1;
+  bool fits = true;
   for (int i = 0; i < size.rank; ++i) {
     if (size[i] == -1) {
       if (unknown >= 0) fail("view: only one size can be -1 in {}", str(size));
       unknown = i;
     } else {
       if (size[i] < 0) fail("view: invalid size in {}", str(size));
-      known *= size[i];
+      fits = !__builtin_mul_overflow(known, size[i], &known) && fits;
     }
   }
-  if (unknown >= 0) {
+  if (fits && unknown >= 0) {
     if (known == 0) fail("view: a -1 beside a size of 0 in {} cannot be inferred", str(size));
     size[unknown] = x.numel() / known;
+    known *= size[unknown];
   }
-  if (size.numel() != x.numel())
+  if (!fits || known != x.numel())
     fail("view: shape {} does not fit {} elements of {}", str(size), x.numel(), str(x.sizes()));
   return size;
 }
