@@ -1,4 +1,5 @@
-// Ctrl-C, SIGTERM and a closed terminal (SIGHUP) ask a run to stop after its current step; a second one kills it at once.
+// Ctrl-C, SIGTERM and a closed terminal (SIGHUP) ask a run to stop after its current step; a second one kills it at
+// once.
 #pragma once
 
 namespace tally {
