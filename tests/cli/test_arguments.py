@@ -88,7 +88,7 @@ def test_lists_take_words_and_repeat(tally):
     (["train", "--steps", "1.5"], ["--steps", "a whole number"]),
     (["train", "--steps", "-1"], ["--steps", "from 0 to"]),
     (["train", "--batch", "99999999999999999999"], ["--batch"]),
-    (["train", "--beta1=2"], ["--beta1", "from 0 to 1"]),
+    (["train", "--beta1=2"], ["--beta1", "from 0 to 0.9999999"]),
     (["train", "--bias", "--tied=maybe"], ["--tied", "true or false"]),
     (["train", "stray"], ["'stray' belongs to no flag"]),
     (["train", "-x"], ["unknown flag -x"]),
