@@ -59,7 +59,7 @@ struct InspectDevice {
     table.push_back({"element-wise work", count_text(h.other_flops) + "FLOP/s"});
     for (const RateCurve::Point& p : h.bytes.points)
       table.push_back({"copy of " + bytes_text(p.work) + " read and written", bytes_text(p.rate) + "/s"});
-    table.push_back({"op on one element", seconds_text(h.launch_seconds)});
+    table.push_back({"a launch beyond its work", seconds_text(h.launch_seconds)});
     table.push_back({"measured", hardware_cache_path().string()});
     fmt::print("{}", columns_text(table, 99));
     return 0;

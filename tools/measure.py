@@ -38,8 +38,8 @@ def build_data(tally, text, kind, folder):
 
 # Preset, flags, steps: batch and context as the issues of this project name them.
 PLANS = [("tiny", [], 60), ("char", ["--batch", "12"], 40),
-         ("llama-30m", ["--batch", "8", "--context", "256", "--model.vocab_size", "8192"], 5),
-         ("gpt2", ["--batch", "1", "--context", "256", "--model.vocab_size", "50257"], 5)]
+         ("llama-30m", ["--batch", "8", "--model.vocab_size", "8192"], 5),
+         ("gpt2", ["--batch", "1", "--train.context", "256", "--model.vocab_size", "50257"], 5)]
 
 
 def plan(options, folder):

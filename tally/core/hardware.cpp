@@ -25,8 +25,8 @@ double Hardware::predict(const Cost& cost) const {
   const double products = static_cast<double>(cost.matmul_flops), other = static_cast<double>(cost.other_flops);
   const double moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
   double seconds = other / other_flops;
-  if (products > 0) seconds = std::max(seconds, products / matmul.at(products));
   if (moved > 0) seconds = std::max(seconds, moved / bytes.at(moved));
+  if (products > 0) seconds += products / matmul.at(products);
   return launch_seconds + seconds;
 }
 

@@ -28,9 +28,10 @@ struct Hardware {
   RateCurve matmul;           // FLOP/s of our own GEMM on square products
   RateCurve bytes;            // read + write of a copy, from cached to memory-bound sizes
   double other_flops = 0;     // FLOP/s of element-wise work in cache
-  double launch_seconds = 0;  // an op on one element: allocation, tape and launch
+  double launch_seconds = 0;  // of a launch inside a training step, beyond its work
 
-  // Seconds one launch takes: its overhead and the largest of matmul, other FLOPs and bytes (a roofline).
+  // Seconds one launch takes: its overhead, its matmul work, and the larger of other FLOPs and bytes. Summed, not the
+  // largest of all: a processor core packs, multiplies and takes exponentials one after the other.
   double predict(const Cost& cost) const;
   Json to_json() const;
   static Hardware from_json(const Json& json);

@@ -126,7 +126,7 @@ Hardware machine() {
   return h;
 }
 
-// Launch + the longest of matmul, other FLOPs and bytes.
+// Launch + matmul + the longer of other FLOPs and bytes.
 TEST(Hardware, PredictsFromTheRoofline) {
   const Hardware h = machine();
   EXPECT_DOUBLE_EQ(h.predict({}), 0.25);
@@ -134,6 +134,7 @@ TEST(Hardware, PredictsFromTheRoofline) {
   EXPECT_DOUBLE_EQ(h.predict({1000, 0, 0, 0, 0}), 0.25 + 1000 / 75.0);  // half way by the logarithm
   EXPECT_DOUBLE_EQ(h.predict({20000, 0, 0, 0, 0}), 0.25 + 200);         // beyond the last
   EXPECT_DOUBLE_EQ(h.predict({0, 30, 40, 10, 0}), 0.25 + 3);
+  EXPECT_DOUBLE_EQ(h.predict({50, 30, 40, 10, 0}), 0.25 + 1 + 3);
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 40, 10, 0}), 0.25 + 1);     // 50 bytes come from cache
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 100, 100, 0}), 0.25 + 10);  // 200 do not
   LedgerGuard guard;

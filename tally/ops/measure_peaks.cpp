@@ -6,10 +6,12 @@
 
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
-#include "tally/core/tape.h"
+#include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/matmul.h"
+#include "tally/ops/norm.h"
+#include "tally/ops/reduce.h"
 
 namespace tally {
 
@@ -43,11 +45,39 @@ double copy_bandwidth(int64_t bytes, double budget) {
   return 2.0 * static_cast<double>(bytes) / median_seconds(budget, [&] { copy_(to, from); });
 }
 
+// A small feed-forward network of four blocks, forward and backward: launches as they come in a training step, whose
+// operands another launch has just left and whose helpers may have fallen asleep.
+struct SmallStep {
+  Tensor x = filled(Dims(768, 128), 0.5);
+  Tensor scale = filled(Dims(128), 1), up = filled(Dims(512, 128), 0.01), down = filled(Dims(128, 512), 0.01);
+
+  SmallStep() {
+    for (Tensor* t : {&scale, &up, &down}) t->set_requires_grad();
+  }
+  void run() {
+    Tensor y = x;
+    for (int block = 0; block < 4; ++block) y = add(y, linear(gelu(linear(rms_norm(y, scale, 1e-5), up)), down));
+    backward(mean(square(y)));
+    for (Tensor* t : {&scale, &up, &down}) t->set_grad({});
+  }
+};
+
+// What a launch takes beyond its work by the rates of `h`: the small step's time against the sum of its parts.
+double launch_overhead(const Hardware& h) {
+  SmallStep step;
+  Ledger& ledger = Ledger::current();
+  ledger.clear_costs();
+  ledger.set_hardware(&h);
+  step.run();
+  const double work = ledger.predicted_seconds(), launches = static_cast<double>(ledger.launches());
+  ledger.set_hardware(nullptr);
+  return (median_seconds(0.3, [&] { step.run(); }) - work) / launches;
+}
+
 }  // namespace
 
 Hardware measure_hardware() {
   LedgerGuard ledger;  // not part of anyone's account
-  NoGrad quiet;
   LaunchObserver* const observer = set_launch_observer(nullptr);
   Hardware h;
   h.name = fmt::format("{}, {}, {} threads", cpu_model_name(), cpu_isa(), num_threads());
@@ -71,7 +101,8 @@ Hardware measure_hardware() {
   }
   {
     const Tensor x = filled(Dims(1), 0);
-    h.launch_seconds = median_seconds(0.02, [&] { relu(x); });
+    const double one = median_seconds(0.02, [&] { relu(x); });
+    h.launch_seconds = std::max(one, launch_overhead(h));
   }
   set_launch_observer(observer);
   release_cached_blocks();
