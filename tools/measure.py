@@ -99,7 +99,8 @@ def char(options, folder):
     mean = statistics.mean(losses)
     return "## The character example\n\n`char` (4 layers, 4 heads, d 128, context 64, no dropout) on tiny Shakespeare: 2,000 steps of " \
            "12 x 64 characters, learning rate 1e-3 to 1e-4 (cosine, 100 steps of warm-up), beta2 0.99; the last tenth in full, in " \
-           f"windows of 64 that do not overlap. Mean of three seeds: **{mean:.4f}**.\n\n" + "\n".join(rows)
+           f"windows of 64 that do not overlap. Mean of three seeds: **{mean:.4f}**. The preset's init_std was chosen with this validation loss in "\
+           "view (0.02 gives 1.91).\n\n" + "\n".join(rows)
 
 
 def machine():
