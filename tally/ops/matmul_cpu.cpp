@@ -1,202 +1,20 @@
 // The packed CPU matrix product (matmul_kernels.h states its numerics).
 // As in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 2008: rows of A and
-// columns of B are packed into micro-panels ([k][rows], [k][columns], f32) and a micro-kernel keeps a tile of C in
-// registers over a block of K. Threads and tiles cut M and N, never K, so no element's sum depends on them.
-//  - Tall products: a block of A is packed into scratch by all threads, then every thread takes panels of B, packs each
-//    on its stack and runs over the block of A.
-//  - All others: a task is (batch, rows, columns); it packs both operands on its stack. With few rows every task reads
-//    its part of B once, which is what decoding needs.
+// columns of B are packed into micro-panels ([k][rows], [k][columns], f32) and a micro-kernel (matmul_micro.h) keeps a
+// tile of C in registers over a block of K. Threads and tiles cut M and N, never K, so no element's sum depends on
+// them. Tall products hold a panel of A in the first cache and stream B, packed once for all threads, from the second:
+// the other way round the larger panel of B would be pushed out by the stream of A.
 #include "tally/ops/matmul_kernels.h"
 
 #include "tally/base/parallel.h"
-#include "tally/ops/matmul_pack.h"
-#include "tally/ops/simd.h"
+#include "tally/ops/matmul_micro.h"
 
 namespace tally::TALLY_ISA {
 
 namespace {
 
-constexpr int kStreamRows = 4;
 constexpr int64_t kTaskRows = MatmulPlan::kTaskRows;
 constexpr int64_t kTaskColumns = 128;
-
-// Cache lines of a panel of B that will be packed next, to be asked for while the present one is at work.
-struct Prefetch {
-  const char* data = nullptr;
-  int64_t stride = 0, lines = 0;  // bytes between runs of 2^shift cache lines; cache lines in all
-  int shift = 0;
-
-  Prefetch() = default;
-  Prefetch(const Operand& b, int64_t steps) {
-    const int64_t run = item_size(b.dtype) * (b.step == 1 ? kBlockK : kColumns);
-    if (b.step != 1 && b.line != 1) return;
-    while ((int64_t{64} << (shift + 1)) <= run) ++shift;
-    data = b.data;
-    stride = item_size(b.dtype) * (b.step == 1 ? b.line : b.step);
-    lines = (b.step == 1 ? kColumns : steps) << shift;
-  }
-  // Part i of n.
-  TALLY_INLINE void part(int64_t i, int64_t n) const {
-    for (int64_t l = lines * i / n, end = lines * (i + 1) / n; l < end; ++l)
-      __builtin_prefetch(data + (l >> shift) * stride + (l & ((1 << shift) - 1)) * 64, 0, 2);
-  }
-};
-
-// Rows cut into panels of at most kRows, of as equal size as possible, at a fixed place each.
-struct Panels {
-  int64_t rows, count, steps;
-  TALLY_INLINE Panels(int64_t rows, int64_t steps) : rows(rows), count(parts(rows, kRows)), steps(steps) {}
-  TALLY_INLINE int64_t first(int64_t panel) const { return rows * panel / count; }
-  TALLY_INLINE int64_t offset(int64_t panel) const { return first(panel) * steps + panel * kPadding; }
-  // Panels [begin, end). Where rows lie next to each other, a few steps of all panels at a time: a cache line of A
-  // belongs to several panels.
-  void pack_a(float* to, const Operand& a, int64_t begin, int64_t end) const {
-    const int64_t chunk = a.line == 1 ? 16 : steps;
-    for (int64_t k = 0; k < steps; k += chunk)
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = first(i), n = first(i + 1) - row;
-        pack<0>(to + offset(i) + k * n, n, a.at(row, k), n, least(chunk, steps - k));
-      }
-  }
-};
-constexpr int64_t kTaskFloats = kTaskRows * kBlockK + kPadding * (kTaskRows / 3 + 1);
-
-// ---- the micro-kernel
-
-// kColumns columns of B over a block of K, packed or (up to kStreamRows rows) as they are.
-struct PanelB {
-  const float* packed;
-  Operand source;
-  int64_t columns;  // valid ones
-};
-
-// What becomes of a tile: c = sums, or c + sums when `add`; then + bias (kColumns floats) unless null.
-struct Tile {
-  float* c;
-  int64_t pitch;
-  bool add;
-  const float* bias;
-};
-
-// The sums of a tile of R rows in vectors of type V.
-template <int R, class V>
-struct Sums {
-  static constexpr int kWidth = sizeof(V) / 4, kVectors = kColumns / kWidth;
-  V v[R][kVectors] = {};
-
-  // a: [k][R]; b: [k][kColumns].
-  TALLY_INLINE void add(int64_t steps, const float* a, const float* b) {
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < steps; ++k, a += R, b += kColumns) {
-      V y[kVectors];
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) __builtin_memcpy(&y[j], b + j * kWidth, sizeof(V));
-#pragma GCC unroll 16
-      for (int i = 0; i < R; ++i) {
-        const V x = a[i] - V{};
-#pragma GCC unroll 4
-        for (int j = 0; j < kVectors; ++j) v[i][j] = fmadd(x, y[j], v[i][j]);
-      }
-    }
-  }
-
-  TALLY_INLINE void finish(const Tile& t) const {
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) {
-        float* c = t.c + i * t.pitch + j * kWidth;
-        V x = v[i][j], old;
-        if (t.add) {
-          __builtin_memcpy(&old, c, sizeof(V));
-          x = old + x;
-        }
-        if (t.bias != nullptr) {
-          __builtin_memcpy(&old, t.bias + j * kWidth, sizeof(V));
-          x += old;
-        }
-        __builtin_memcpy(c, &x, sizeof(V));
-      }
-  }
-};
-
-// a: [k][R]; b: packed, [k][kColumns].
-template <int R>
-void micro(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
-  if (t.add)
-    for (int i = 0; i < R; ++i)
-      for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 0, 2);
-  Sums<R, Vec> sums;
-  sums.add(steps, a, b.packed);
-  sums.finish(t);
-}
-
-// The whole squares of kColumns columns that are contiguous along K: packed a square's steps at a time, so that the
-// processor overlaps the shuffles of the next steps with the chains of additions of the last ones. Returns the steps
-// done.
-template <int R, class T>
-TALLY_INLINE int64_t stream_squares(Sums<R, Row>& sums, int64_t steps, const float* a, const Operand& b) {
-  constexpr int64_t kLine = 64 / sizeof(T);  // a cache line of every column at a time
-  alignas(64) float packed[kLine * kColumns];
-  const T* p[kColumns / 4];
-  for (int i = 0; i < kColumns / 4; ++i) p[i] = reinterpret_cast<const T*>(b.data) + 4 * i * b.line;
-  int64_t k = 0;
-  for (; k + kLine <= steps; k += kLine) {
-#pragma GCC unroll 4
-    for (int g = 0; g < kColumns / kSquare; ++g)
-#pragma GCC unroll 4
-      for (int64_t h = 0; h < kLine; h += kSquareSteps<T>)
-        pack_square<T>(packed + h * kColumns + g * kSquare, kColumns,
-                       [&](int i) { return p[(g * kSquare + i) / 4] + i % 4 * b.line + k + h; });
-    sums.add(kLine, a + k * R, packed);
-  }
-  return k;
-}
-
-// micro() for few rows, which spend their time on B: it is packed some steps at a time. The sums are as wide as the
-// rows packed, because a load cannot be served from two stores still under way.
-template <int R>
-void stream(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
-  constexpr int64_t kChunk = 32;
-  alignas(64) float packed[kChunk * kColumns];
-  Sums<R, Row> sums;
-  int64_t k = 0;
-  if (b.source.step == 1 && b.columns == kColumns)
-    k = b.source.dtype == DType::kBF16 ? stream_squares<R, bf16>(sums, steps, a, b.source)
-                                       : stream_squares<R, float>(sums, steps, a, b.source);
-  for (; k < steps; k += kChunk) {
-    const int64_t n = least(kChunk, steps - k);
-    pack_b(packed, b.source.at(0, k), b.columns, n);
-    sums.add(n, a + k * R, packed);
-  }
-  sums.finish(t);
-}
-
-using Micro = void (*)(int64_t, const float*, const PanelB&, const Tile&);
-template <int R>
-constexpr Micro micro_of(int64_t rows, bool packed) {
-  if constexpr (R == 0) {
-    return nullptr;
-  } else {
-    if constexpr (R <= kStreamRows)
-      if (rows == R && !packed) return stream<R>;
-    return rows == R ? micro<R> : micro_of<R - 1>(rows, packed);
-  }
-}
-struct MicroTable {
-  Micro packed[kRows + 1], streamed[kStreamRows + 1];
-  constexpr MicroTable() {
-    for (int i = 0; i <= kRows; ++i) packed[i] = micro_of<kRows>(i, true);
-    for (int i = 0; i <= kStreamRows; ++i) streamed[i] = micro_of<kRows>(i, false);
-  }
-};
-constexpr MicroTable kMicro;
-
-// `t` stands at the panel's first row.
-TALLY_INLINE void micro_panel(const Panels& panels, int64_t panel, const float* a, const PanelB& b, const Tile& t) {
-  const int64_t n = panels.first(panel + 1) - panels.first(panel);
-  (b.packed != nullptr ? kMicro.packed[n] : kMicro.streamed[n])(panels.steps, a + panels.offset(panel), b, t);
-}
 
 // ---- C between its own layout and rows of f32
 
@@ -239,7 +57,7 @@ struct Product {
   Result c;
   View bias;
   int64_t m, n, k;
-  bool accumulate, has_bias;
+  bool accumulate, has_bias, b_packed;
 
   TALLY_INLINE void read_bias(float* to, int64_t first, int64_t columns) const {
     for (int64_t j = 0; j < columns; ++j) {
@@ -247,65 +65,118 @@ struct Product {
       to[j] = bias.dtype == DType::kBF16 ? to_float(bias.ptr<const bf16>()[at]) : bias.ptr<const float>()[at];
     }
   }
+  template <class T>
+  TALLY_INLINE PackedWeight<T> weight(int64_t step) const {
+    return {reinterpret_cast<const T*>(b.data), step, k};
+  }
+  // kColumns columns of B over a block of K: packed into `buffer` unless they come so.
+  PanelB panel(int64_t column, int64_t columns, int64_t step, int64_t steps, float* buffer) const {
+    if (b_packed && b.dtype == DType::kF32) return {weight<float>(step).at(column), MatmulArgs::kPanel};
+    if (b_packed) {
+      const bf16* from = weight<bf16>(step).at(column);
+      for (int64_t i = 0; i < steps; ++i)
+        for (int j = 0; j < kColumns; j += kLanes)
+          store(buffer + i * kColumns + j, load(from + i * MatmulArgs::kPanel + j));
+    } else {
+      pack_b(buffer, b.at(column, step), columns, steps);
+    }
+    return {buffer, kColumns};
+  }
 };
 
-// A panel of B over panels [first, last) of a packed block of A, straight into C or, where C's panel is not kColumns
-// whole columns of f32, through a small buffer.
-void run_panel(const Panels& panels, int64_t first, int64_t last, const float* a, const PanelB& b, const Result& c,
-               bool add, const float* bias, const Prefetch& next) {
-  const bool direct = c.direct() && b.columns == kColumns;
-  alignas(64) float buffer[kRows * kColumns];
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t row = panels.first(i), rows = panels.first(i + 1) - row;
-    const Result part = c.at(row, 0);
-    next.part(i - first, last - first);
-    if (direct) {
-      micro_panel(panels, i, a, b, {reinterpret_cast<float*>(part.data), c.row, add, bias});
-      continue;
+// One tile of `rows` rows and kColumns columns, `columns` of them valid: straight into C or, where C's tile is not
+// kColumns whole columns of f32, through a small buffer.
+template <class Run>
+TALLY_INLINE void run_tile(const Result& c, int64_t rows, int64_t columns, bool add, const float* bias,
+                           const Run& run) {
+  if (c.direct() && columns == kColumns) return run(Tile{reinterpret_cast<float*>(c.data), c.row, add, bias});
+  alignas(64) float buffer[kRows * kColumns] = {};
+  if (add) read_result(buffer, kColumns, c, rows, columns);
+  run(Tile{buffer, kColumns, add, bias});
+  write_result(buffer, kColumns, c, rows, columns);
+}
+
+// ---- tall products: C is f32, so the running sums stand in C itself
+
+// What is packed at a time: a block of columns over some blocks of K.
+struct Group {
+  int64_t column, columns, block, blocks;
+};
+
+void pack_group(const Product& p, const MatmulPlan& plan, const Group& g, float* scratch) {
+  const int64_t panels = parts(g.columns, kColumns);
+  parallel_for(g.blocks * panels, 2, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t block = i / panels, column = i % panels * kColumns;
+      const int64_t k = (g.block + block) * kBlockK, steps = least(kBlockK, p.k - k);
+      p.panel(g.column + column, least(kColumns, g.columns - column), k, steps,
+              scratch + block * plan.block_floats + column * steps);
     }
-    for (float& x : buffer) x = 0.0f;
-    if (add) read_result(buffer, kColumns, part, rows, b.columns);
-    micro_panel(panels, i, a, b, {buffer, kColumns, add, bias});
-    write_result(buffer, kColumns, part, rows, b.columns);
+  });
+}
+
+// `rows` rows from `row` on (a panel of A) times the columns [first, last) of the group.
+void multiply_panel(const Product& p, const MatmulPlan& plan, const Group& g, const float* scratch, int64_t row,
+                    int64_t rows, int64_t first, int64_t last) {
+  alignas(64) float a[kRows * kBlockK + kPadding];
+  alignas(64) float bias[MatmulPlan::kBlockColumns + kColumns] = {};
+  if (p.has_bias) p.read_bias(bias, g.column + first, last - first);
+  const bool direct = p.b_packed && p.b.dtype == DType::kF32;
+  for (int64_t i = 0; i < g.blocks; ++i) {
+    const int64_t block = g.block + i, k = block * kBlockK, steps = least(kBlockK, p.k - k);
+    const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
+    pack<0>(a, rows, p.a.at(row, k), rows, steps);
+    for (int64_t column = first; column < last; column += kColumns) {
+      const PanelB b = direct ? p.panel(g.column + column, kColumns, k, steps, nullptr)
+                              : PanelB{scratch + i * plan.block_floats + column * steps, kColumns};
+      run_tile(p.c.at(row, g.column + column), rows, least(kColumns, last - column), p.accumulate || block > 0,
+               with_bias ? bias + column - first : nullptr, [&](const Tile& t) { kMicro.of[rows](steps, a, b, t); });
+    }
   }
 }
 
-// Tall products: C is f32, so the running sums stand in C itself.
 void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
-  const int64_t column_panels = parts(p.n, kColumns);
-  for (int64_t row = 0; row < p.m; row += plan.block_rows) {
-    const int64_t rows = least(plan.block_rows, p.m - row);
-    const int64_t splits = column_panels >= 16 ? 1 : least(parts(16, column_panels), parts(rows, kTaskRows));
-    for (int64_t block = 0; block < plan.k_blocks; ++block) {
-      const int64_t k = block * kBlockK, steps = least(kBlockK, p.k - k);
-      const Panels panels(rows, steps);
-      const Operand a = p.a.at(row, k);
-      parallel_for(panels.count, parts(48, kRows),
-                   [&](int64_t begin, int64_t end) { panels.pack_a(scratch, a, begin, end); });
-      parallel_for(column_panels * splits, 1, [&](int64_t begin, int64_t end) {
-        alignas(64) float b[kBlockK * kColumns];
-        alignas(64) float bias[kColumns] = {};
+  const int64_t row_panels = parts(p.m, kRows);
+  for (int64_t column = 0; column < p.n; column += plan.columns)
+    for (int64_t block = 0; block < plan.k_blocks; block += plan.group) {
+      const Group g{column, least(plan.columns, p.n - column), block, least(plan.group, plan.k_blocks - block)};
+      if (!p.b_packed || p.b.dtype != DType::kF32) pack_group(p, plan, g, scratch);
+      // Enough tasks for the threads, but A is packed once a task.
+      const int64_t panels = parts(g.columns, kColumns), splits = least(parts(32, row_panels), parts(panels, 4));
+      parallel_for(row_panels * splits, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          const int64_t column = i / splits * kColumns, part = i % splits;
-          const int64_t columns = least(kColumns, p.n - column);
-          const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
-          if (with_bias) p.read_bias(bias, column, columns);
-          const Operand source = p.b.at(column, k);
-          pack_b(b, source, columns, steps);
-          run_panel(panels, panels.count * part / splits, panels.count * (part + 1) / splits, scratch,
-                    {b, source, columns}, p.c.at(row, column), p.accumulate || block > 0, with_bias ? bias : nullptr,
-                    column + kColumns < p.n ? Prefetch(p.b.at(column + kColumns, k), steps) : Prefetch());
+          const int64_t row = p.m * (i / splits) / row_panels, next = p.m * (i / splits + 1) / row_panels;
+          const int64_t first = panels * (i % splits) / splits, last = panels * (i % splits + 1) / splits;
+          multiply_panel(p, plan, g, scratch, row, next - row, first * kColumns, least(last * kColumns, g.columns));
         }
       });
     }
-  }
 }
 
-// One task of the others. The running sums of a C that is not f32 with unit stride stand in a buffer.
-void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
-  alignas(64) float a[kTaskFloats];
-  alignas(64) float b[kBlockK * kColumns];
-  alignas(64) float bias[kTaskColumns] = {};
+// ---- the others, by tasks of a few rows and columns
+
+// Few rows, B as it lies or a packed weight.
+template <class T>
+int64_t wide_tile(const Product& p, int64_t k, int64_t steps, const float* a, int64_t rows, int64_t column,
+                  int64_t columns, const Result& c, bool add, const float* bias) {
+  const int panels = kWidePanels[rows];
+  const PackedWeight<T> weight = p.weight<T>(k);
+  if (columns >= panels * kColumns) {
+    kWideTable<T>[rows][1](steps, a, weight, column, Tile{reinterpret_cast<float*>(c.data), c.row, add, bias});
+    return panels * kColumns;
+  }
+  const int64_t width = least(kColumns, columns);
+  run_tile(c, rows, width, add, bias, [&](const Tile& t) { kWideTable<T>[rows][0](steps, a, weight, column, t); });
+  return width;
+}
+
+// One task. `low`: A packed for all blocks of K, each low_floats long, or null. The running sums of a C that is not f32
+// with unit stride stand in a buffer.
+void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* low,
+                   int64_t low_floats) {
+  alignas(64) float packed_a[kTaskRows * (kBlockK + kPadding)];
+  alignas(64) float packed_b[kBlockK * kColumns];
+  alignas(64) float bias[kTaskColumns + kColumns] = {};
   alignas(64) float sums[kTaskRows * kTaskColumns];
   const Result c = p.c.at(row, column);
   const Result to = c.direct() ? c : Result{reinterpret_cast<char*>(sums), DType::kF32, kTaskColumns, 1};
@@ -314,16 +185,38 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
   for (int64_t k = 0; k < p.k; k += kBlockK) {
     const int64_t steps = least(kBlockK, p.k - k);
     const Panels panels(rows, steps);
-    panels.pack_a(a, p.a.at(row, k), 0, panels.count);
-    for (int64_t j = 0; j < columns; j += kColumns) {
-      const Operand source = p.b.at(column + j, k);
+    const float* a = low != nullptr ? low + k / kBlockK * low_floats : packed_a;
+    if (low == nullptr) panels.pack_a(packed_a, p.a.at(row, k));
+    const bool add = p.accumulate || k > 0;
+    for (int64_t j = 0; j < columns;) {
       const int64_t width = least(kColumns, columns - j);
-      if (rows > kStreamRows) pack_b(b, source, width, steps);
-      run_panel(panels, 0, panels.count, a, {rows > kStreamRows ? b : nullptr, source, width}, to.at(0, j),
-                p.accumulate || k > 0, p.has_bias && k + steps == p.k ? bias + j : nullptr, Prefetch());
+      const float* tile_bias = p.has_bias && k + steps == p.k ? bias + j : nullptr;
+      if (p.b_packed && rows <= kStreamRows) {
+        j += (p.b.dtype == DType::kF32 ? wide_tile<float> : wide_tile<bf16>)(p, k, steps, a, rows, column + j,
+                                                                             columns - j, to.at(0, j), add, tile_bias);
+        continue;
+      }
+      if (rows <= kStreamRows) {
+        run_tile(to.at(0, j), rows, width, add, tile_bias,
+                 [&](const Tile& t) { kStream[rows](steps, a, p.b.at(column + j, k), width, t); });
+      } else {
+        const PanelB b = p.panel(column + j, width, k, steps, packed_b);
+        for (int64_t i = 0; i < panels.count; ++i)
+          run_tile(to.at(panels.first(i), j), panels.size(i), width, add, tile_bias,
+                   [&](const Tile& t) { kMicro.of[panels.size(i)](steps, a + panels.offset(i), b, t); });
+      }
+      j += width;
     }
   }
   if (!c.direct()) write_result(sums, kTaskColumns, c, rows, columns);
+}
+
+// A of a low product, all blocks of K.
+void pack_low(const Product& p, const MatmulPlan& plan, float* scratch) {
+  parallel_for(plan.k_blocks, parts(8192, p.m * kBlockK), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      Panels(p.m, least(kBlockK, p.k - i * kBlockK)).pack_a(scratch + i * plan.block_floats, p.a.at(0, i * kBlockK));
+  });
 }
 
 // ---- f64 and K = 0
@@ -369,14 +262,15 @@ Product product_of(const MatmulArgs& args, int64_t batch) {
   const auto base = [&](const View& v) { return v.ptr<char>() + batch * v.stride[0] * item_size(v.dtype); };
   const View &a = args.a, &b = args.b, &c = args.c;
   return {{base(a), a.dtype, a.stride[1], a.stride[2]},
-          {base(b), b.dtype, b.stride[2], b.stride[1]},
+          {args.b_packed ? b.ptr<char>() : base(b), b.dtype, b.stride[2], b.stride[1]},
           {base(c), c.dtype, c.stride[1], c.stride[2]},
           args.bias,
           c.size[1],
           c.size[2],
           a.size[2],
           args.accumulate,
-          args.has_bias};
+          args.has_bias,
+          args.b_packed};
 }
 
 }  // namespace
@@ -395,10 +289,12 @@ void matmul(const MatmulArgs& args) {
     return;
   }
   const MatmulPlan plan(batch, m, n, k, args.c.dtype == DType::kF32);
-  if (plan.row_blocks > 0 && args.c.stride[2] == 1) {
-    for (int64_t i = 0; i < batch; ++i) multiply_tall(product_of(args, i), plan, args.scratch.ptr<float>());
+  float* const scratch = args.scratch.ptr<float>();
+  if (plan.tall && args.c.stride[2] == 1) {
+    for (int64_t i = 0; i < batch; ++i) multiply_tall(product_of(args, i), plan, scratch);
     return;
   }
+  if (plan.low) pack_low(product_of(args, 0), plan, scratch);
   // Tasks of like size; several small ones at a time.
   const int64_t row_parts = parts(m, kTaskRows), column_parts = parts(n, kTaskColumns);
   const int64_t per_batch = row_parts * column_parts;
@@ -408,7 +304,7 @@ void matmul(const MatmulArgs& args) {
       const int64_t row_part = i % per_batch / column_parts, column = i % column_parts * kTaskColumns;
       const int64_t row = m * row_part / row_parts;
       multiply_task(product_of(args, i / per_batch), row, m * (row_part + 1) / row_parts - row, column,
-                    least(kTaskColumns, n - column));
+                    least(kTaskColumns, n - column), plan.low ? scratch : nullptr, plan.block_floats);
     }
   });
 }

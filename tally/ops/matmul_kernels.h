@@ -2,6 +2,8 @@
 //   C[b] = A[b] B[b] (+ C[b]) (+ bias per column);  A (b, M, K), B (b, K, N), C (b, M, N), bias (N).
 // The views may have any strides: a transposed weight is a view, a batch stride of 0 a broadcast. C must not overlap A,
 // B or bias. A, B, C are f32 or bf16 in any mixture, or all f64.
+// A weight that is used many times may come packed (b_packed): B is then contiguous (panels, K, kPanel) of f32 or bf16,
+// column j at [j / kPanel][k][j % kPanel], without a batch axis; columns behind the last one are zero.
 //
 // Numerics, the same for every M, N, position in the matrix, batch, thread count, stride and instruction set:
 // K is cut into blocks of 256; in a block every element is one chain of fused multiply-adds from 0 in order of k; the
@@ -21,6 +23,8 @@ struct MatmulArgs {
   View scratch;  // matmul_scratch_bytes() bytes, aligned to 64
   bool accumulate = false;
   bool has_bias = false;  // bias.data is null on meta even where there is one
+  bool b_packed = false;
+  static constexpr int64_t kPanel = 32;  // columns of a panel, the same for every instruction set
 
   Device device() const { return c.device; }
   Cost cost() const {
@@ -35,32 +39,44 @@ struct MatmulArgs {
 };
 
 // How the CPU kernel works on a product: from shapes and dtypes only, never from strides or the number of threads.
-// Tall products pack blocks of A into scratch, shared by all threads; others need no scratch.
+//  - Tall: blocks of B are packed into scratch by all threads, tasks pack panels of A.
+//  - Low (few rows, one batch): A is packed into scratch, tasks read their columns of B once.
+//  - Others need no scratch: a task packs both.
 struct MatmulPlan {
-  static constexpr int64_t kBlockK = 256;     // part of the numerics contract
-  static constexpr int64_t kBlockRows = 704;  // rows of A packed at a time
-  static constexpr int64_t kTaskRows = 64;    // up to here a task packs its own rows
-  static constexpr int64_t kScratchFloats = kBlockRows * (kBlockK + 8) + 64;
+  static constexpr int64_t kBlockK = 256;         // part of the numerics contract
+  static constexpr int64_t kBlockColumns = 1024;  // of B packed at a time
+  static constexpr int64_t kTaskRows = 64;        // up to here a product is low
+  static constexpr int64_t kStreamRows = 4;       // up to here packing A costs nothing
+  static constexpr int64_t kPadding = 16;         // floats behind a panel of A: whole vectors are written
+  static constexpr int64_t kScratchFloats = 393216;
 
+  bool tall = false, low = false;
   int64_t k_blocks = 0;      // blocks of K
-  int64_t row_blocks = 0;    // blocks of M; 0: no scratch
-  int64_t block_rows = 0;    // rows a block, the last may have fewer
-  int64_t group = 0;         // blocks of K packed at a time
-  int64_t block_floats = 0;  // scratch for one block of rows and one block of K
+  int64_t columns = 0;       // tall: columns a block, the last may have fewer
+  int64_t group = 0;         // tall: blocks of K packed at a time
+  int64_t block_floats = 0;  // of scratch for one block of K
 
   TALLY_INLINE MatmulPlan(int64_t batch, int64_t m, int64_t n, int64_t k, bool f32_result) {
     k_blocks = (k + kBlockK - 1) / kBlockK;
-    const bool tall = m > kTaskRows && n > 0 && k > 0 && f32_result;
-    if (!tall || (batch > 1 && m <= 4 * kTaskRows)) return;
-    row_blocks = (m + kBlockRows - 1) / kBlockRows;
-    block_rows = (m + row_blocks - 1) / row_blocks;
-    block_floats = block_rows * (kBlockK + 8) + 64;  // 16 floats of padding behind every few rows
-    group = kScratchFloats / block_floats < k_blocks ? kScratchFloats / block_floats : k_blocks;
+    const int64_t steps = k < kBlockK ? k : kBlockK;
+    if (n == 0 || k == 0) return;
+    if (m > kTaskRows && f32_result && (batch == 1 || m > 4 * kTaskRows)) {
+      tall = true;
+      const int64_t blocks = (n + kBlockColumns - 1) / kBlockColumns;
+      columns = ((n + blocks - 1) / blocks + 31) / 32 * 32;
+      block_floats = columns * steps;
+      group = kScratchFloats / block_floats;
+      if (group > k_blocks) group = k_blocks;
+    } else if (batch == 1 && m > kStreamRows && m <= kTaskRows) {
+      block_floats = m * (steps + kPadding);
+      low = k_blocks * block_floats <= kScratchFloats;
+      group = low ? k_blocks : 0;
+    }
   }
   TALLY_INLINE int64_t scratch_bytes() const { return group * block_floats * 4; }
 };
 
-// Workspace in bytes (at most 0.75 MB, 0 where none is needed).
+// Workspace in bytes (at most 1.5 MB, 0 where none is needed).
 TALLY_INLINE int64_t matmul_scratch_bytes(const MatmulArgs& args) {
   return MatmulPlan(args.c.size[0], args.c.size[1], args.c.size[2], args.a.size[2], args.c.dtype == DType::kF32)
       .scratch_bytes();

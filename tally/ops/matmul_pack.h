@@ -28,7 +28,7 @@ constexpr int kRows = 4;
 #endif
 constexpr int kColumns = 2 * kLanes;
 constexpr int64_t kBlockK = MatmulPlan::kBlockK;
-constexpr int64_t kPadding = 16;  // whole vectors are written: up to 15 floats behind a panel
+constexpr int64_t kPadding = MatmulPlan::kPadding;
 
 TALLY_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 TALLY_INLINE int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -143,10 +143,15 @@ void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64
     // Some steps at a time, so that what is written stays in the nearest cache until its lines are full. The last lines
     // first: what they write too much is the first lines' place at the next step.
     constexpr int64_t kChunk = 64;
-    for (int64_t k = 0; k < steps; k += kChunk)
+    for (int64_t k = 0; k < steps; k += kChunk) {
+      if (k + kChunk < steps)
+        for (int64_t i = 0; i < lines; ++i)
+          for (int64_t j = 0; j < kChunk; j += 64 / static_cast<int64_t>(sizeof(T)))
+            __builtin_prefetch(from + i * x.line + k + kChunk + j, 0, 3);
       for (int64_t i = (lines - 1) / kSquare * kSquare; i >= 0; i -= kSquare)
         pack_lines<T, kPitch>(to + k * pitch + i, pitch, from + i * x.line + k, x.line, lines - i,
                               least(kChunk, steps - k));
+    }
   } else if (x.line == 1) {
     pack_steps(to, pitch, from, x.step, lines, steps);
   } else {
