@@ -19,8 +19,8 @@ void give_block(Device device, void* block, int64_t bytes, Category category);
 struct BlockCounts {
   int64_t live = 0, peak = 0;
   CategoryBytes live_by{}, at_peak{};
-  int64_t cached = 0;         // free blocks kept for reuse
-  int64_t system_blocks = 0;  // blocks ever taken from the system
+  int64_t cached = 0;         // free memory kept for reuse
+  int64_t system_blocks = 0;  // how often memory was taken from the system
 };
 // Live block bytes of the CPU. reset_block_peak() starts a new peak at what is live now.
 const BlockCounts& cpu_blocks();
