@@ -12,7 +12,7 @@ namespace tally::cli {
 namespace {
 
 struct Generate {
-  std::string model;
+  std::string model, dtype;
   SampleOptions options;
   bool echo = true, json = false, dry_run = false;
 
@@ -26,6 +26,7 @@ struct Generate {
     f("prompt", options.prompt, "text to go on from; empty: the start of a document");
     f("max_tokens", options.max_tokens, "most tokens to generate", 0, 1e9);
     options.sampler.fields(f);
+    f("dtype", dtype, "of weights and activations; empty: that of the run", {"", "f32", "bf16"});
     f("stop", options.stop, "strings at which the text ends; they are not printed");
     f("echo", echo, "print the prompt first");
     f("json", json, "one JSON object instead of the text");
@@ -37,7 +38,7 @@ struct Generate {
     for (const std::string& stop : options.stop)
       if (stop.empty()) fail("--stop: a stop string is empty");
     if (dry_run) return print_plan();
-    const LoadedModel loaded = load_run_model(model);
+    const LoadedModel loaded = load_run_model(model, dtype);
     std::string text;
     if (echo && !json) write(options.prompt);
     const SampleResult result = generate_text(*loaded.model, loaded.tokenizer, options, [&](std::string_view part) {
@@ -67,10 +68,12 @@ struct Generate {
   }
 
   int print_plan() const {
-    const FoundModel found = find_run_model(model);
+    FoundModel found = find_run_model(model);
+    if (!dtype.empty()) found.config.model.dtype = dtype;
     const LedgerGuard guard;
     const auto planned = make_model(found.config.model, 0, kMetaCpu);
     const int64_t parameters = parameter_count(planned->params());
+    planned->pack_weights();
     const int64_t weights = guard.ledger().live_bytes();
     const auto cache = planned->new_cache(1, found.config.model.context);
     const int64_t keys_and_values = guard.ledger().live_bytes() - weights;

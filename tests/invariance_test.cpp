@@ -81,6 +81,15 @@ Tensor by_chunks(Model& model, const Tensor& x, const std::vector<int64_t>& size
   return Tensor::from(all, Dims(x.size(0), t, kVocab));
 }
 
+TEST_P(Invariance, PackedWeights) {
+  NoGrad quiet;
+  const Tensor x = tokens(2, kLength, 0), whole = model_->logits(x);
+  model_->pack_weights();
+  expect_same(model_->logits(x), whole, "packed");
+  expect_same(by_chunks(*model_, x, {1}), whole, "packed, decoded");
+  expect_same(by_chunks(*model_, x, {3, 17, 1}), whole, "packed, in chunks");
+}
+
 TEST_P(Invariance, CacheAndChunksGiveTheWholeSequencesBits) {
   const Tensor x = tokens(1, kLength, 0);
   const Tensor whole = model_->logits(x);

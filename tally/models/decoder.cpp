@@ -38,9 +38,9 @@ Tensor Model::loss(const Tensor& ids, const Tensor& targets, const ForwardContex
   return cross_entropy(std::move(y), targets);
 }
 
-Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device) : config_(c) {
+Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device, bool values) : config_(c) {
   c.check();
-  Init init(seed, device, dtype_from_name(c.dtype));
+  Init init(seed, device, dtype_from_name(c.dtype), values);
   const double std = c.init_std, out_std = std / std::sqrt(2.0 * static_cast<double>(std::max<int64_t>(1, c.n_layers)));
   const NormKind norm = c.norm == "layer" ? NormKind::kLayer : NormKind::kRms;
   embed_ = Embedding(init, c.vocab_size, c.d_model, std);
@@ -71,7 +71,7 @@ void Decoder::visit(Params& p) {
 
 std::unique_ptr<KvCache> Decoder::new_cache(int64_t batch, int64_t capacity) const {
   return std::make_unique<KvCache>(config_.n_layers, batch, capacity, config_.n_kv_heads, config_.head_dim(),
-                                   embed_.weight.dtype(), embed_.weight.device());
+                                   norm_.weight.dtype(), norm_.weight.device());
 }
 
 Tensor Decoder::drop(const Tensor& x, const ForwardContext& context, int64_t site) const {
@@ -108,11 +108,18 @@ Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
   ScopeGuard scope("head");
   if (context.last_only) x = slice(x, 1, t - 1, t);
   x = norm_(x);
-  return config_.tied ? linear(x, embed_.weight) : head_(x);
+  return config_.tied ? embed_.head(x) : head_(x);
 }
 
-std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device) {
-  return std::make_unique<Decoder>(config, seed, device);
+void Decoder::pack_weights() {
+  if (norm_.weight.dtype() == DType::kF64) return;
+  for (Block& b : blocks_)
+    for (Linear* l : {&b.attn.q, &b.attn.k, &b.attn.v, &b.attn.o, &b.mlp.gate, &b.mlp.up, &b.mlp.down}) l->pack();
+  config_.tied ? embed_.pack() : head_.pack();
+}
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device, bool values) {
+  return std::make_unique<Decoder>(config, seed, device, values);
 }
 
 }  // namespace tally

@@ -20,9 +20,10 @@ struct Block {
 class Decoder : public Model {
  public:
   // GPT-2's initialisation: N(0, init_std), residual outputs N(0, init_std / sqrt(2 layers)), norms 1, biases 0.
-  Decoder(const ModelConfig& config, uint64_t seed, Device device);
+  Decoder(const ModelConfig& config, uint64_t seed, Device device, bool values = true);
   Tensor logits(const Tensor& ids, const ForwardContext& context) override;
   void visit(Params& p) override;
+  void pack_weights() override;
   const ModelConfig& config() const override { return config_; }
   std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const override;
 

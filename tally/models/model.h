@@ -28,12 +28,17 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   virtual std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const = 0;
 
+  // Lays the matrices out for decoding (ops/matmul.h): the same bits, faster for few rows. For inference only, once:
+  // they are no parameters any more. Nothing happens to a model of f64.
+  virtual void pack_weights() = 0;
+
   std::vector<Param> params() { return params_of(*this); }
   // Mean cross-entropy of targets (B, T), ids outside counted with -100; the logits are given up to the loss.
   Tensor loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context = {});
 };
 
 // The one place that turns a config into a model.
-std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device = kCpu);
+// Without `values` the parameters are left as they are in memory, to be loaded.
+std::unique_ptr<Model> make_model(const ModelConfig& config, uint64_t seed, Device device = kCpu, bool values = true);
 
 }  // namespace tally

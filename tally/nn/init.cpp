@@ -38,14 +38,15 @@ Tensor Init::make(const Dims& size) {
 
 Tensor Init::normal(const Dims& size, double std) {
   Tensor t = make(size);
-  normal_(t, std, seed_, static_cast<uint64_t>(RandomStream::kInit) + (next_++ << 8));
+  const uint64_t stream = static_cast<uint64_t>(RandomStream::kInit) + (next_++ << 8);
+  if (values_) normal_(t, std, seed_, stream);
   return t;
 }
 
 Tensor Init::constant(const Dims& size, double value) {
   Tensor t = make(size);
   ++next_;
-  fill_(t, value);
+  if (values_) fill_(t, value);
   return t;
 }
 

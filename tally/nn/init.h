@@ -8,7 +8,9 @@ namespace tally {
 
 class Init {
  public:
-  Init(uint64_t seed, Device device, DType dtype = DType::kF32) : seed_(seed), device_(device), dtype_(dtype) {}
+  // Without `values` tensors keep what their memory holds: for parameters that are loaded.
+  Init(uint64_t seed, Device device, DType dtype = DType::kF32, bool values = true)
+      : seed_(seed), device_(device), dtype_(dtype), values_(values) {}
 
   Tensor normal(const Dims& size, double std);  // mean 0
   Tensor constant(const Dims& size, double value);
@@ -20,6 +22,7 @@ class Init {
   uint64_t seed_;
   Device device_;
   DType dtype_;
+  bool values_;
   uint64_t next_ = 0;
 };
 

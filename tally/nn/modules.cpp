@@ -7,13 +7,30 @@
 namespace tally {
 
 Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std)
-    : weight(init.normal(Dims(out, in), std)) {
+    : weight(init.normal(Dims(out, in), std)), out(out) {
   if (with_bias) bias = init.constant(Dims(out), 0.0);
 }
-Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight, bias); }
+Tensor Linear::operator()(const Tensor& x) const {
+  return packed.defined() ? linear_packed(x, packed, out, bias) : linear(x, weight, bias);
+}
+void Linear::pack() {
+  if (!weight.defined()) return;
+  packed = pack_weight(weight);
+  weight = {};
+}
 
-Embedding::Embedding(Init& init, int64_t count, int64_t d, double std) : weight(init.normal(Dims(count, d), std)) {}
-Tensor Embedding::operator()(const Tensor& ids) const { return embedding(ids, weight); }
+Embedding::Embedding(Init& init, int64_t count, int64_t d, double std)
+    : weight(init.normal(Dims(count, d), std)), count(count) {}
+Tensor Embedding::operator()(const Tensor& ids) const {
+  return packed.defined() ? embedding_packed(ids, packed, count) : embedding(ids, weight);
+}
+Tensor Embedding::head(const Tensor& x) const {
+  return packed.defined() ? linear_packed(x, packed, count) : linear(x, weight);
+}
+void Embedding::pack() {
+  packed = pack_weight(weight);
+  weight = {};
+}
 
 Norm::Norm(Init& init, NormKind kind, int64_t d, bool with_bias, double eps)
     : kind(kind), eps(eps), weight(init.constant(Dims(d), 1.0)) {

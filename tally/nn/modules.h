@@ -9,18 +9,25 @@ namespace tally {
 // y = x W^T + b, W (out, in)
 struct Linear {
   Tensor weight, bias;
+  Tensor packed;  // takes the weight's place after pack()
+  int64_t out = 0;
   Linear() = default;
   Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std);
   Tensor operator()(const Tensor& x) const;
+  void pack();  // for inference only: the weight is gone from visit()
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
 };
 
 // Rows of a (vocabulary, d) table by id.
 struct Embedding {
   Tensor weight;
+  Tensor packed;  // takes the table's place after pack(), where it is also a tied head's weight
+  int64_t count = 0;
   Embedding() = default;
   Embedding(Init& init, int64_t count, int64_t d, double std);
   Tensor operator()(const Tensor& ids) const;
+  Tensor head(const Tensor& x) const;  // x times the table: logits of a tied head
+  void pack();
   void visit(Params& p) { p("weight", weight); }
 };
 

@@ -10,4 +10,7 @@ namespace tally {
 // on the thread count.
 Tensor embedding(const Tensor& ids, const Tensor& table);
 
+// The same of a table of `rows` rows that pack_weight() packed, a tied head's. Not recorded.
+Tensor embedding_packed(const Tensor& ids, const Tensor& packed, int64_t rows);
+
 }  // namespace tally

@@ -58,9 +58,11 @@ void embedding(const EmbeddingArgs& a) {
   const char* table = a.table.ptr<char>();
   char* out = a.out.ptr<char>();
   const bool whole = a.table.stride.v[1] == 1 && a.out.stride.v[1] == 1;
+  const int64_t panel = a.table.size.rank == 3 ? a.table.size.v[2] : 1;  // rows that lie interleaved
   parallel_for(n, row_grain(d), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const char* from = table + id_at(a.ids, i) * a.table.stride.v[0] * size;
+      const int64_t id = id_at(a.ids, i);
+      const char* from = table + (id / panel * a.table.stride.v[0] + id % panel) * size;
       char* to = out + i * a.out.stride.v[0] * size;
       if (whole) {
         __builtin_memcpy(to, from, static_cast<uint64_t>(d * size));

@@ -5,14 +5,15 @@
 
 namespace tally {
 
-// out[i] = table[ids[i]]; ids (n) i32 or i64, contiguous, all in [0, V); table (V, d); out (n, d) of table's dtype.
+// out[i] = table[ids[i]]; ids (n) i32 or i64, contiguous, all in [0, V); table (V, d), or packed as pack_weight() does,
+// (panels, d, 32); out (n, d) of table's dtype.
 // At most min(n, V) rows of the table are read.
 struct EmbeddingArgs {
   static constexpr const char* name = "embedding";
   View ids, table, out;
   Device device() const { return out.device; }
   Cost cost() const {
-    const int64_t n = out.size.v[0], rows = table.size.v[0];
+    const int64_t n = out.size.v[0], rows = table.size.rank == 3 ? table.size.v[0] * table.size.v[2] : table.size.v[0];
     return {0, 0, ids.bytes() + (n < rows ? out.bytes() : table.bytes()), out.bytes(), 0};
   }
 };

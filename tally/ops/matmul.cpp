@@ -11,8 +11,10 @@ namespace tally {
 namespace {
 
 // c = a b (+ c) (+ bias): rank-3 tensors.
-void gemm(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, const Tensor& bias = {}) {
+void gemm(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, const Tensor& bias = {},
+          bool b_packed = false) {
   MatmulArgs args{};
+  args.b_packed = b_packed;
   args.a = a.raw(), args.b = b.raw(), args.c = c.raw();
   args.accumulate = accumulate;
   args.has_bias = bias.defined();
@@ -105,6 +107,39 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   if (a.dim() != 3 || b.dim() != 3 || a.sizes()[0] != b.sizes()[0])
     fail("bmm: takes (B, M, K) and (B, K, N), not {} and {}", str(a.sizes()), str(b.sizes()));
   return matmul(a, b);
+}
+
+Tensor pack_weight(const Tensor& weight) {
+  if (weight.dim() != 2 || (weight.dtype() != DType::kF32 && weight.dtype() != DType::kBF16))
+    fail("pack_weight: takes a matrix of f32 or bf16, not {} of {}", str(weight.sizes()), name_of(weight.dtype()));
+  constexpr int64_t kPanel = MatmulArgs::kPanel;
+  const int64_t out = weight.size(0), in = weight.size(1), panels = (out + kPanel - 1) / kPanel, whole = out / kPanel;
+  Tensor packed = Tensor::empty(Dims(panels, in, kPanel), weight.dtype(), weight.device(), weight.category());
+  const Tensor w = contiguous(weight.detach());
+  if (whole > 0)
+    copy_(packed.alias(Dims(whole, kPanel, in), Dims(in * kPanel, 1, kPanel), 0),
+          w.alias(Dims(whole, kPanel, in), Dims(kPanel * in, in, 1), w.storage_offset()));
+  if (const int64_t rest = out - whole * kPanel; rest > 0) {
+    Tensor last = packed.alias(Dims(in, kPanel), Dims(kPanel, 1), whole * in * kPanel);
+    fill_(last, 0);
+    copy_(packed.alias(Dims(rest, in), Dims(1, kPanel), whole * in * kPanel), slice(w, 0, whole * kPanel, out));
+  }
+  return packed;
+}
+
+Tensor linear_packed(const Tensor& x, const Tensor& packed, int64_t out, const Tensor& bias) {
+  require_same("linear", x, packed);
+  constexpr int64_t kPanel = MatmulArgs::kPanel;
+  if (packed.dim() != 3 || packed.size(2) != kPanel || !packed.is_contiguous() || x.dim() < 1 ||
+      x.size(-1) != packed.size(1) || out > packed.size(0) * kPanel || out <= (packed.size(0) - 1) * kPanel)
+    fail("linear: input {} does not fit the packed weight {} of {} outputs", str(x.sizes()), str(packed.sizes()), out);
+  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != out))
+    fail("linear: bias {} does not fit a weight of {} outputs", str(bias.sizes()), out);
+  Dims size = x.sizes();
+  size[size.rank - 1] = out;
+  Tensor y = Tensor::empty(size, x.dtype(), x.device());
+  gemm(as_rows(x), packed.detach(), as_rows(y), false, bias, true);
+  return y;
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {

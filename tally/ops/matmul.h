@@ -14,4 +14,10 @@ Tensor bmm(const Tensor& a, const Tensor& b);  // (B, M, K) @ (B, K, N)
 // place when there already is one (gradient accumulation, tied weights).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+// A weight (out, in) of f32 or bf16 laid out for many products with few rows: (panels, in, 32), output j in
+// [j / 32][:][j % 32], zeros behind the last. Decoding then reads it once, in order. Not recorded.
+Tensor pack_weight(const Tensor& weight);
+// linear() with a packed weight of `out` outputs: the same bits. Not recorded.
+Tensor linear_packed(const Tensor& x, const Tensor& packed, int64_t out, const Tensor& bias = {});
+
 }  // namespace tally

@@ -14,12 +14,15 @@ namespace {
 const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, auto& io) {
   using N = NumberOf<decltype(io)>;
   auto a = io.in(m.a), b = io.in(m.b);
+  const auto b_at = [&](int64_t batch, int64_t k, int64_t j) {
+    return m.b_packed ? b(j / m.kPanel, k, j % m.kPanel) : b(batch, k, j);
+  };
   auto& c = m.accumulate ? io.inout(m.c) : io.out(m.c);
   for (int64_t batch = 0; batch < m.c.size[0]; ++batch)
     for (int64_t i = 0; i < m.c.size[1]; ++i)
       for (int64_t j = 0; j < m.c.size[2]; ++j) {
         N sum = 0.0;
-        for (int64_t k = 0; k < m.a.size[2]; ++k) mul_add(sum, a(batch, i, k), b(batch, k, j));
+        for (int64_t k = 0; k < m.a.size[2]; ++k) mul_add(sum, a(batch, i, k), b_at(batch, k, j));
         if (m.accumulate)
           c(batch, i, j) += sum;
         else
@@ -99,6 +102,40 @@ TEST(Matmul, RowsAreTheSameForEveryM) {
   set_num_threads(before);
   set_memory_guards(true);
   EXPECT_EQ(wrong, 0);
+}
+
+// A packed weight gives the same bits, for every number of rows, f32 and bf16.
+TEST(Matmul, PackedWeightIsTheSame) {
+  NoGrad quiet;
+  for (DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{1, 1}, {31, 5}, {32, 256}, {33, 257}, {200, 700}, {1100, 40}}) {
+      const Tensor w = random_tensor({Dims(n, k)}, dtype, 1), bias = random_tensor({Dims(n)}, dtype, 2);
+      const Tensor packed = pack_weight(w), x = random_tensor({Dims(300, k)}, dtype, 3);
+      for (int64_t m : {1, 2, 3, 4, 5, 8, 13, 14, 15, 32, 64, 65, 100, 300}) {
+        const Tensor rows = slice(x, 0, 0, m);
+        EXPECT_EQ(linear_packed(rows, packed, n, bias).to_vector(), linear(rows, w, bias).to_vector())
+            << name_of(dtype) << " " << m << " x " << n << " x " << k;
+      }
+    }
+}
+
+TEST(Matmul, PackedWeightErrors) {
+  expect_error([] { pack_weight(Tensor::empty(Dims(4, 4), DType::kF64)); }, "f64");
+  const Tensor packed = pack_weight(random_tensor({Dims(33, 4)}, DType::kF32, 1));
+  EXPECT_EQ(packed.sizes(), Dims(2, 4, 32));
+  expect_error([&] { linear_packed(Tensor::empty(Dims(2, 5)), packed, 33); }, "does not fit");
+  expect_error([&] { linear_packed(Tensor::empty(Dims(2, 4)), packed, 65); }, "65 outputs");
+}
+
+TEST(Matmul, PackedWeightAgainstTheReference) {
+  for (DType dtype : {DType::kF32, DType::kBF16})
+    for (int64_t m : {1, 7, 70}) {
+      const Tensor x = random_tensor({Dims(m, 300)}, dtype, 1), w = random_tensor({Dims(50, 300)}, dtype, 2);
+      VerifyLaunches verify;
+      linear_packed(x, pack_weight(w), 50);
+      EXPECT_GT(verify.launches(), 0);
+    }
 }
 
 }  // namespace

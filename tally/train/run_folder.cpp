@@ -138,10 +138,11 @@ FoundModel find_run_model(const fs::path& folder) {
   return found;
 }
 
-LoadedModel load_run_model(const fs::path& folder) {
+LoadedModel load_run_model(const fs::path& folder, const std::string& dtype) {
   const FoundModel found = find_run_model(folder);
   LoadedModel loaded;
   loaded.config = found.config;
+  if (!dtype.empty()) loaded.config.model.dtype = dtype;
   loaded.checkpoint = found.checkpoint;
   const CheckpointState state = read_checkpoint(found.checkpoint);
   loaded.step = state.step;
@@ -149,8 +150,9 @@ LoadedModel load_run_model(const fs::path& folder) {
   if (loaded.tokenizer.hash() != state.tokenizer_hash)
     fail("{}: was trained with the tokenizer {}; {} is the tokenizer {}", found.checkpoint.string(),
          state.tokenizer_hash, (found.run / "tokenizer").string(), loaded.tokenizer.hash());
-  loaded.model = make_model(found.config.model, static_cast<uint64_t>(found.config.train.seed), kCpu);
+  loaded.model = make_model(loaded.config.model, 0, kCpu, /*values=*/false);
   load_model(found.checkpoint, state, loaded.model->params());
+  loaded.model->pack_weights();
   return loaded;
 }
 
