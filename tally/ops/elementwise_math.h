@@ -42,13 +42,18 @@ constexpr float kInvSqrt2Pi = 0.39894228040143268f;
 constexpr float kGeluTanhScale = 0.79788456080286536f;  // sqrt(2 / pi)
 constexpr float kGeluTanhCubic = 0.044715f;
 
+// (1 + tanh(u)) / 2 of GELU's tanh form, as 1 / (1 + e^-2u): no digits are lost where tanh is near -1.
+template <class M, class N>
+TALLY_INLINE N gelu_tanh_gate(N x) {
+  return 1.0f / (1.0f + M::exp(-2.0f * kGeluTanhScale * (x + kGeluTanhCubic * x * x * x)));
+}
+
 // f(x). N is a number or a vector of numbers, M the device's functions.
 template <UnaryOp op, class M, class N>
 TALLY_INLINE N unary_value(N x, float alpha, float beta) {
   if constexpr (op == UnaryOp::kRelu) return x > 0.0f ? x : (x != x ? x : N{});  // NaN stays NaN
   if constexpr (op == UnaryOp::kGeluErf) return 0.5f * x * (1.0f + M::erf(x * kInvSqrt2));
-  if constexpr (op == UnaryOp::kGeluTanh)
-    return 0.5f * x * (1.0f + M::tanh(kGeluTanhScale * (x + kGeluTanhCubic * x * x * x)));
+  if constexpr (op == UnaryOp::kGeluTanh) return x * gelu_tanh_gate<M>(x);
   if constexpr (op == UnaryOp::kSilu) return x / (1.0f + M::exp(-x));
   if constexpr (op == UnaryOp::kSigmoid) return 1.0f / (1.0f + M::exp(-x));
   if constexpr (op == UnaryOp::kTanh) return M::tanh(x);
@@ -68,9 +73,9 @@ TALLY_INLINE N unary_gradient(N x, N g, float alpha) {
   if constexpr (op == UnaryOp::kGeluErf)
     return g * (0.5f * (1.0f + M::erf(x * kInvSqrt2)) + x * kInvSqrt2Pi * M::exp(-0.5f * x * x));
   if constexpr (op == UnaryOp::kGeluTanh) {
-    const N t = M::tanh(kGeluTanhScale * (x + kGeluTanhCubic * x * x * x));
-    const N slope = kGeluTanhScale * (1.0f + 3.0f * kGeluTanhCubic * x * x);
-    return g * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope);
+    const N gate = gelu_tanh_gate<M>(x);
+    const N slope = (2.0f * kGeluTanhScale) * (1.0f + 3.0f * kGeluTanhCubic * x * x);
+    return g * gate * (1.0f + x * (1.0f - gate) * slope);
   }
   if constexpr (op == UnaryOp::kSilu) {
     const N s = 1.0f / (1.0f + M::exp(-x));

@@ -27,9 +27,9 @@ double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) :
 using HalfVec = float __attribute__((vector_size(2 * kLanes)));
 using HalfVecD = double __attribute__((vector_size(4 * kLanes)));
 
-// The 16 partial sums of a row in f64.
+// The partial sums of a row in f64.
 struct WideSum {
-  HalfVecD part[2 * kPartials] = {};
+  HalfVecD part[2 * kRowVecs] = {};
   TALLY_INLINE void add(Vec x, int j) {
     HalfVec half[2];
     __builtin_memcpy(half, &x, sizeof half);
@@ -37,9 +37,9 @@ struct WideSum {
     part[2 * j + 1] += __builtin_convertvector(half[1], HalfVecD);
   }
   TALLY_INLINE double total() const {
-    double s[16];
+    double s[kRowParts];
     __builtin_memcpy(s, part, sizeof s);
-    for (int width = 8; width > 0; width /= 2)
+    for (int width = kRowParts / 2; width > 0; width /= 2)
       for (int i = 0; i < width; ++i) s[i] += s[i + width];
     return s[0];
   }
@@ -51,7 +51,7 @@ void layer_norm_row(const LayerNormArgs& a, const View& weight, const View& bias
   WideSum sum;
   over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { sum.add(in[0], j); });
   const float mean = static_cast<float>(sum.total() / static_cast<double>(n));
-  Vec squares[kPartials] = {};
+  Vec squares[kRowVecs] = {};
   over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
     const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
     squares[j] = fmadd(t, t, squares[j]);
@@ -93,7 +93,7 @@ void dx_row(const Gradient& a, const View& weight, int64_t row) {
   const float mean = a.centred ? a.mean.ptr<float>()[row] : 0.0f, rstd = a.rstd.ptr<float>()[row];
   const Row rows[4] = {row_of(a.dx, row), row_of(a.grad, row), row_of(a.x, row), row_of(weight, 0)};
   const Row inputs[3] = {rows[1], rows[2], rows[3]};
-  Vec sum[kPartials] = {}, dot[kPartials] = {};
+  Vec sum[kRowVecs] = {}, dot[kRowVecs] = {};
   over_row<0, 3>(inputs, n, [&](const Vec* in, Vec*, int j, int64_t) {
     const Vec h = in[0] * in[2];
     sum[j] += h;
@@ -207,7 +207,7 @@ void rms_norm_row(const RmsNormArgs& a, const View& weight, int64_t row) {
   const int64_t n = row_length(a.x);
   const Row rows[3] = {row_of(a.out, row), row_of(a.x, row), row_of(weight, 0)};
   const Row x[1] = {rows[1]};
-  Vec squares[kPartials] = {};
+  Vec squares[kRowVecs] = {};
   over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
   const float mean = sum_partials(squares) / static_cast<float>(n);
   const float rstd = 1.0f / sqrt_of(mean + static_cast<float>(a.eps));

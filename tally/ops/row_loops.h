@@ -1,10 +1,14 @@
 // Loops of CPU kernels that work row by row (norms, softmax, losses, reductions): rows of f32 or bf16 views with any
-// strides, read and written in blocks of f32 vectors, with the 16 partial results of simd.h.
+// strides, read and written in blocks of f32 vectors. A row has kRowParts interleaved partial results: element i
+// belongs to number i mod kRowParts, enough chains to hide the latency of an addition in every instruction set.
 #pragma once
 
 #include "tally/ops/loops.h"
 
 namespace tally::TALLY_ISA {
+
+constexpr int kRowParts = 32;
+constexpr int kRowVecs = kRowParts / kLanes;
 
 // Rows a chunk of parallel work takes, for rows of n elements.
 TALLY_INLINE int64_t row_grain(int64_t n) { return n > 0 ? (kGrainElements + n - 1) / n : kGrainElements; }
@@ -42,8 +46,27 @@ TALLY_INLINE Vec first_lanes(Vec x, int64_t valid, float other) {
   return lane < static_cast<int32_t>(valid) ? x : broadcast(other);
 }
 
-TALLY_INLINE float sum_partials(const Vec (&partial)[kPartials]) {
-  return join_partials(partial, [](float a, float b) { return a + b; });
+// Lane i with lane i + n / 2, and so on.
+TALLY_INLINE float sum_lanes(Vec x) {
+  alignas(64) float s[kLanes];
+  store(s, x);
+#if defined(TALLY_SIMD_V4)
+  const __m256 h = _mm256_load_ps(s) + _mm256_load_ps(s + 8);
+  _mm256_store_ps(s, h);
+#endif
+#if defined(TALLY_SIMD_V3) || defined(TALLY_SIMD_V4)
+  const __m128 q = _mm_load_ps(s) + _mm_load_ps(s + 4);
+  _mm_store_ps(s, q);
+#endif
+  return (s[0] + s[2]) + (s[1] + s[3]);
+}
+// The parts joined in one fixed tree: part i with part i + 16, then 8, 4, 2 and 1.
+TALLY_INLINE float sum_partials(const Vec (&partial)[kRowVecs]) {
+  Vec p[kRowVecs];
+  for (int i = 0; i < kRowVecs; ++i) p[i] = partial[i];
+  for (int n = kRowVecs / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) p[i] += p[i + n];
+  return sum_lanes(p[0]);
 }
 
 // f(in[], out[], j, valid) on every vector of rows of n elements: outputs first, then inputs. j is the constant number
@@ -68,9 +91,11 @@ TALLY_INLINE void over_row(const Row (&rows)[kOut + kIn], int64_t n, const F& f)
       for (int k = 0; k < kOut; ++k) store(y[k] + i, out[k]);
     };
     int64_t i = 0;
-    for (; i + 16 <= m; i += 16)
-      for (int j = 0; j < kPartials; ++j) vector(i + j * kLanes, j, kLanes);
-    for (int j = 0; j < kPartials; ++j)
+    for (; i + kRowParts <= m; i += kRowParts)
+#pragma GCC unroll 8
+      for (int j = 0; j < kRowVecs; ++j) vector(i + j * kLanes, j, kLanes);
+#pragma GCC unroll 8
+    for (int j = 0; j < kRowVecs; ++j)
       if (i + j * kLanes < m) vector(i + j * kLanes, j, m - i - j * kLanes);
     for (int k = 0; k < kOut; ++k)
       block_out(*rows[k].view, rows[k].at + start * rows[k].step, rows[k].step, m, y[k], buffer[k]);
@@ -79,18 +104,22 @@ TALLY_INLINE void over_row(const Row (&rows)[kOut + kIn], int64_t n, const F& f)
 
 // The largest element of a row; NaN is passed over; -inf for n = 0.
 TALLY_INLINE float largest_of_row(const Row& x, int64_t n) {
-  Vec most[kPartials];
+  Vec most[kRowVecs];
   for (Vec& m : most) m = broadcast(-__builtin_inff());
   const Row rows[1] = {x};
   over_row<0, 1>(rows, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
     most[j] = max2(first_lanes(in[0], valid, -__builtin_inff()), most[j]);
   });
-  return join_partials(most, [](float a, float b) { return max2(b, a); });
+  alignas(64) float s[kRowParts];
+  for (int j = 0; j < kRowVecs; ++j) store(s + j * kLanes, most[j]);
+  for (int width = kRowParts / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) s[i] = max2(s[i + width], s[i]);
+  return s[0];
 }
 
 // Sum of exp(x - shift) over a row.
 TALLY_INLINE float exp_sum_of_row(const Row& x, int64_t n, float shift) {
-  Vec sum[kPartials] = {};
+  Vec sum[kRowVecs] = {};
   const Row rows[1] = {x};
   const Vec by = broadcast(shift);
   over_row<0, 1>(rows, n, [&](const Vec* in, Vec*, int j, int64_t valid) {

@@ -204,6 +204,9 @@ TALLY_INLINE Vec exp_of(Vec x) {
   q = fmadd(q, r, broadcast(kC[1]));
   q = fmadd(q, r, broadcast(kC[0]));
   const Vec y = fmadd(q, r * r, r) + 1.0f;
+#if defined(TALLY_SIMD_V4)
+  return _mm512_maskz_scalef_ps(0xFFFF, y, n);  // the same bits: the first of the two products below is exact
+#endif
   const VecI whole = __builtin_bit_cast(VecI, bits_of(shifted) - __builtin_bit_cast(uint32_t, kRound));
   const VecI half = whole >> 1;
   const VecU first = (__builtin_bit_cast(VecU, half) + 127u) << 23;

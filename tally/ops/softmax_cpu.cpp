@@ -1,5 +1,5 @@
-// Softmax on the CPU, a row at a time: the maximum, the sum of exp(x - maximum), then the quotients with exp computed
-// again, so that nothing is rounded to bf16 in between.
+// Softmax on the CPU, a row at a time: the maximum, the sum of exp(x - maximum), then every exp times 1 / sum. exp
+// waits in the output where that is f32; else it is computed again, so that nothing is rounded to bf16 in between.
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"
 #include "tally/ops/softmax_kernels.h"
@@ -13,9 +13,21 @@ void softmax_row(const SoftmaxArgs& a, int64_t row) {
   const Row rows[2] = {row_of(a.out, row), row_of(a.x, row)};
   const float most = largest_of_row(rows[1], n);
   const float shift = most == -__builtin_inff() ? 0.0f : most;  // -inf throughout: exp(-inf) = 0 everywhere
-  const float sum = exp_sum_of_row(rows[1], n, shift);
-  const Vec by = broadcast(shift), divisor = broadcast(sum == 0.0f ? 1.0f : sum);
-  over_row<1, 1>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = exp_of(in[0] - by) / divisor; });
+  const Vec by = broadcast(shift);
+  if (a.out.dtype != DType::kF32) {
+    const float sum = exp_sum_of_row(rows[1], n, shift);
+    const Vec scale = broadcast(1.0f / (sum == 0.0f ? 1.0f : sum));
+    return over_row<1, 1>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = exp_of(in[0] - by) * scale; });
+  }
+  Vec part[kRowVecs] = {};
+  over_row<1, 1>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t valid) {
+    out[0] = exp_of(in[0] - by);
+    part[j] += first_lanes(out[0], valid, 0.0f);
+  });
+  const float sum = sum_partials(part);
+  const Vec scale = broadcast(1.0f / (sum == 0.0f ? 1.0f : sum));
+  const Row again[2] = {rows[0], rows[0]};
+  over_row<1, 1>(again, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] * scale; });
 }
 
 void softmax_row_f64(const SoftmaxArgs& a, int64_t row) {
@@ -34,7 +46,7 @@ void gradient_row(const SoftmaxBackwardArgs& a, int64_t row) {
   const int64_t n = row_length(a.y);
   const Row rows[3] = {row_of(a.dx, row), row_of(a.grad, row), row_of(a.y, row)};
   const Row inputs[2] = {rows[1], rows[2]};
-  Vec dot[kPartials] = {};
+  Vec dot[kRowVecs] = {};
   over_row<0, 2>(inputs, n, [&](const Vec* in, Vec*, int j, int64_t) { dot[j] = fmadd(in[0], in[1], dot[j]); });
   const Vec mean = broadcast(sum_partials(dot));
   over_row<1, 2>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[1] * (in[0] - mean); });
