@@ -16,7 +16,7 @@ bool has(const std::vector<std::string>& keys, const char* key) {
 
 struct Train {
   RunConfig config;
-  std::string preset_name, out, resume_from;
+  std::string preset_name, out, resume_from, profile;
   bool resume = false, dry_run = false;
   int64_t stored_steps = 0;  // of the run that is resumed
 
@@ -33,6 +33,7 @@ struct Train {
     f("resume", resume, "go on with the run in --out from its latest checkpoint");
     f("resume_from", resume_from, "go on from this checkpoint of the run instead");
     f("dry_run", dry_run, "print the plan and do nothing");
+    f("profile", profile, "steps=N: time every kernel of N steps after the first; writes profile.json and trace.json");
     config.fields(f);
   }
 
@@ -62,6 +63,7 @@ struct Train {
 
   int run() {
     config.check();
+    const int64_t profile_steps = profile.empty() ? 0 : parse_profile_steps(profile);
     const Hardware& hardware = measured_hardware();
     if (dry_run) {
       fmt::print("{}", plan_text(config, plan_run(config, &hardware)));
@@ -73,6 +75,7 @@ struct Train {
     options.resume_from = resume_from;
     options.out = run_of(*this);
     options.hardware = &hardware;
+    options.profile_steps = profile_steps;
     Trainer trainer(config, options);
     print_start(trainer);
     const bool complete = trainer.run();
@@ -108,6 +111,10 @@ struct Train {
   void print_end(const Trainer& t, bool complete) const {
     const std::string run = t.folder().path().string();
     if (t.measured().steps > 0) fmt::print("{}\n", ledger_table(t.plan(), t.measured()));
+    if (t.profiler() != nullptr) {
+      fmt::print("{}", profile_text(t.profiler()->profile()));
+      if (t.profiler()->steps() > 0) fmt::print("timeline for chrome://tracing: {}/trace.json\n\n", run);
+    }
     if (t.best().step >= 0)
       fmt::print("best validation loss {:.4f} nats a token, at step {}\n", t.best().loss, t.best().step);
     fmt::print("run directory: {}\n", run);

@@ -150,7 +150,7 @@ TEST(Decoder, NoTwoDropoutsShareAStream) {
       const auto& a = *static_cast<const DropoutArgs*>(args);
       all.emplace_back(a.seed, a.stream);
     }
-    void after(const char*, const void*) override {}
+    void after(const char*, const void*, const Cost&) override {}
   } streams;
   ModelConfig c = small();
   c.dropout = 0.5, c.n_layers = 3;

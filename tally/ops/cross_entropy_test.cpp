@@ -156,7 +156,7 @@ class InPlaceObserver : public LaunchObserver {
     in_place = a.logits.data == a.dlogits.data;
     ++launches;
   }
-  void after(const char*, const void*) override {}
+  void after(const char*, const void*, const Cost&) override {}
   bool in_place = false;
   int launches = 0;
 

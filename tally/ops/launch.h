@@ -18,12 +18,13 @@ struct KernelRow {
 std::vector<const char*> backend_names();
 std::vector<KernelRow> kernel_matrix();
 
-// Tests look at every launch, before and after the kernel ran, to check it against a reference loop and to count FLOPs.
+// Looks at every launch of the program before and after the kernel ran: tests check it against a reference loop and
+// count FLOPs, the profiler (train/profile.h) takes its time.
 class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
   virtual void before(const char* name, const void* args) = 0;
-  virtual void after(const char* name, const void* args) = 0;
+  virtual void after(const char* name, const void* args, const Cost& cost) = 0;
 };
 LaunchObserver* set_launch_observer(LaunchObserver* observer);  // returns the previous one
 
@@ -34,7 +35,8 @@ extern LaunchObserver* launch_observer;
 
 template <KernelArgs A>
 void launch(Kernel<A> Kernels::*slot, const A& args) {
-  Ledger::current().spend(A::name, args.cost());
+  const Cost cost = args.cost();
+  Ledger::current().spend(A::name, cost);
   if (detail::launch_observer) [[unlikely]]
     detail::launch_observer->before(A::name, &args);
   if (args.device().kind != DeviceKind::kMeta) {
@@ -43,7 +45,7 @@ void launch(Kernel<A> Kernels::*slot, const A& args) {
     kernel(args);
   }
   if (detail::launch_observer) [[unlikely]]
-    detail::launch_observer->after(A::name, &args);
+    detail::launch_observer->after(A::name, &args, cost);
 }
 
 }  // namespace tally

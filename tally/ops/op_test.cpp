@@ -98,7 +98,7 @@ void compare(const char* name, size_t which, const View& view, const std::vector
 
 }  // namespace
 
-void VerifyLaunches::after(const char* name, const void*) {
+void VerifyLaunches::after(const char* name, const void*, const Cost&) {
   if (!truth_) return;
   for (size_t i = 0; i < truth_->outputs().size(); ++i) {
     const View& v = truth_->outputs()[i].view;

@@ -215,7 +215,7 @@ class VerifyLaunches : public LaunchObserver {
   explicit VerifyLaunches(bool values = true) : values_(values), previous_(set_launch_observer(this)) {}
   ~VerifyLaunches() override { set_launch_observer(previous_); }
   void before(const char* name, const void* args) override;
-  void after(const char* name, const void* args) override;
+  void after(const char* name, const void* args, const Cost& cost) override;
   Cost counted() const { return counted_; }  // FLOPs of the reference loops so far
   int64_t launches() const { return launches_; }
 

@@ -1,5 +1,6 @@
 // The folder of a run:
 //   config.json  tokenizer/  metrics.jsonl  ledger.json  checkpoints/step_00000200/...  latest  best
+//   profile.json  trace.json (of a run with --profile)
 // `latest` and `best` are text files with the name of a checkpoint, replaced by rename; `best` has the lowest
 // validation loss. config.json is written last when a run begins: a folder without it holds no run.
 #pragma once

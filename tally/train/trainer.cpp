@@ -40,6 +40,14 @@ Plan plan_that_fits(const RunConfig& config, const Hardware* hardware, int64_t e
   return plan;
 }
 
+void check_profile(const RunConfig& config, const TrainerOptions& options) {
+  if (options.profile_steps == 0) return;
+  TALLY_ASSERT(options.hardware != nullptr);
+  if (config.train.steps <= options.profile_steps)
+    fail("--profile of {} steps begins after the first step: train.steps {} is too few", options.profile_steps,
+         config.train.steps);
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -66,7 +74,7 @@ RunData::RunData(const std::string& folder, int64_t vocab_size)
 }
 
 Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
-    : config_((config.check(), config)),
+    : config_((config.check(), check_profile(config, options), config)),
       options_(options),
       data_(config.data.dir, config.model.vocab_size),
       baseline_(cpu_blocks().live_by),
@@ -77,6 +85,7 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
       state_(config, kCpu),
       progress_(config.train.steps, options.quiet) {
   open_folder();
+  if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>(*options_.hardware);
   reset_block_peak();
 }
 
@@ -115,13 +124,24 @@ void Trainer::close_stretch(CategoryBytes* highest) {
 }
 
 StepResult Trainer::step() {
+  const bool profiled = profiler_ && measured_.steps > 0 && profiler_->steps() < options_.profile_steps;
+  if (profiled) profiler_->begin_step(state_.step + 1);
   const double start = seconds_now();
   const StepResult result = train_step(config_, state_, [&](int64_t index, int32_t* ids, int32_t* targets) {
     windows_.fill(data_.train, index, ids, targets);
   });
   measured_.step_seconds.push_back(seconds_now() - start);
   ++measured_.steps;
+  if (profiled) {
+    profiler_->end_step();
+    if (profiler_->steps() == options_.profile_steps) write_profile();
+  }
   return result;
+}
+
+void Trainer::write_profile() const {
+  write_file_atomic(folder_.path() / "profile.json", profiler_->to_json().dump(2) + "\n");
+  write_file_atomic(folder_.path() / "trace.json", profiler_->trace().dump() + "\n");
 }
 
 void Trainer::log(const StepResult& r) {
@@ -223,6 +243,8 @@ void Trainer::save() {
 void Trainer::finish() {
   close_stretch(&measured_.step);
   measured_.cost = StepCost::of(ledger_.ledger());
+  const bool cut = profiler_ && profiler_->steps() > 0 && profiler_->steps() < options_.profile_steps;
+  if (cut) write_profile();
   if (measured_.steps > 0) write_file_atomic(folder_.ledger(), ledger_json(plan_, measured_).dump(2) + "\n");
 }
 

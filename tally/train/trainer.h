@@ -4,6 +4,7 @@
 #include "tally/data/build.h"
 #include "tally/data/loader.h"
 #include "tally/train/log.h"
+#include "tally/train/profile.h"
 #include "tally/train/report.h"
 #include "tally/train/run_folder.h"
 #include "tally/train/signals.h"
@@ -24,6 +25,7 @@ struct TrainerOptions {
   fs::path resume_from;                // a checkpoint; empty: the latest
   bool quiet = false;                  // no progress and no samples on the screen
   const Hardware* hardware = nullptr;  // for predicted times and % of peak; must outlive the trainer
+  int64_t profile_steps = 0;           // steps after the first whose launches are timed; needs hardware
 };
 
 struct EvalResult {
@@ -45,6 +47,7 @@ class Trainer {
   const TrainState& state() const { return state_; }
   const RunFolder& folder() const { return folder_; }
   const BestEval& best() const { return best_; }
+  const Profiler* profiler() const { return profiler_.get(); }  // null unless asked for
   // The whole validation set in windows that do not overlap, or eval_batches of it spread evenly.
   EvalResult evaluate();
 
@@ -58,6 +61,7 @@ class Trainer {
   bool due(int64_t every) const;  // at this step or at the end
   bool sample_due() const;
   void open_folder();
+  void write_profile() const;
   // Ends a stretch of measured memory: its peak counts for `highest`.
   void close_stretch(CategoryBytes* highest);
 
@@ -74,6 +78,7 @@ class Trainer {
   BestEval best_;
   Measured measured_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Profiler> profiler_;
   Progress progress_;
   int64_t saved_step_ = -1;
   double smooth_seconds_ = 0;

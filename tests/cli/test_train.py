@@ -105,3 +105,31 @@ def test_samples_are_words_of_the_text(tally, prepared):
     words = re.findall(r"[a-z]+", text.lower())
     assert len(words) > 50
     assert sum(word in known for word in words) >= len(words) / 2, text
+
+
+def test_profile(tally, prepared):
+    words = [*TRAIN, "--data", prepared / "data", "--eval_every", 0, "--steps", 6]
+    text = tally.run(*words, "--out", "run", "--profile", "steps=3")
+    assert "profile of 3 steps" in text and "outside kernels" in text and "adamw" in text
+    profile = json.loads((tally.folder / "run/profile.json").read_text())
+    ledger = json.loads((tally.folder / "run/ledger.json").read_text())["measured"]["step"]
+    keys = {"matmul_flops": "matmul FLOPs", "other_flops": "other FLOPs", "bytes_read": "bytes read",
+            "bytes_written": "bytes written"}
+    assert {name: sum(e[key] for e in profile["entries"]) for key, name in keys.items()} == ledger
+    assert profile["steps"] == 3
+    assert 0 < sum(e["seconds"] for e in profile["entries"]) <= profile["step_seconds"]
+    trace = json.loads((tally.folder / "run/trace.json").read_text())
+    events = trace["traceEvents"]
+    assert [e["name"] for e in events if e["cat"] == "step"] == ["step 2", "step 3", "step 4"]
+    assert all(e["ph"] == "X" and e["dur"] >= 0 and isinstance(e["ts"], float) for e in events)
+    assert len(events) == 3 + 3 * sum(e["launches"] for e in profile["entries"])
+    tally.run(*words, "--out", "plain")
+    assert model_bytes(tally.folder / "run") == model_bytes(tally.folder / "plain")
+    assert not (tally.folder / "plain/profile.json").exists()
+
+
+def test_profile_refuses_what_it_cannot_do(tally, prepared):
+    words = [*TRAIN, "--data", prepared / "data", "--out", "run", "--steps", 3]
+    assert "write --profile steps=N" in tally.error(*words, "--profile", "often")
+    assert "train.steps 3 is too few" in tally.error(*words, "--profile", 3)
+    assert not (tally.folder / "run").exists()

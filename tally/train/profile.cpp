@@ -1,0 +1,194 @@
+#include "tally/train/profile.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "tally/base/error.h"
+#include "tally/train/plan.h"
+#include "tally/train/report.h"
+
+namespace tally {
+
+namespace {
+
+double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Cost divided(const Cost& c, int64_t n) {
+  return {c.matmul_flops / n, c.other_flops / n, c.bytes_read / n, c.bytes_written / n, c.wire_bytes / n};
+}
+
+Json entry_json(const ProfileEntry& e) {
+  return Json::object()
+      .set("op", e.op)
+      .set("phase", e.phase)
+      .set("seconds", e.seconds)
+      .set("launches", e.launches)
+      .set("matmul_flops", e.cost.matmul_flops)
+      .set("other_flops", e.cost.other_flops)
+      .set("bytes_read", e.cost.bytes_read)
+      .set("bytes_written", e.cost.bytes_written)
+      .set("roof_seconds", e.roof_seconds);
+}
+
+Json trace_event(const std::string& name, const std::string& category, double start, double seconds, Json args) {
+  return Json::object()
+      .set("name", name)
+      .set("cat", category)
+      .set("ph", "X")
+      .set("ts", start * 1e6)
+      .set("dur", seconds * 1e6)
+      .set("pid", 1)
+      .set("tid", 1)
+      .set("args", std::move(args));
+}
+
+}  // namespace
+
+double Profile::kernel_seconds() const {
+  double sum = 0;
+  for (const ProfileEntry& e : entries) sum += e.seconds;
+  return sum;
+}
+
+double Profile::kernel_seconds(const std::string& phase) const {
+  double sum = 0;
+  for (const ProfileEntry& e : entries)
+    if (e.phase == phase) sum += e.seconds;
+  return sum;
+}
+
+double total_flops(const Cost& cost) { return static_cast<double>(cost.matmul_flops + cost.other_flops); }
+double total_bytes(const Cost& cost) { return static_cast<double>(cost.bytes_read + cost.bytes_written); }
+
+double roof_seconds(const Hardware& hardware, const Cost& cost) {
+  const double bytes = total_bytes(cost), compute = total_flops(cost) / hardware.fma_flops;
+  return bytes > 0 ? std::max(compute, bytes / hardware.bytes.at(bytes)) : compute;
+}
+
+Profiler::Profiler(const Hardware& hardware) : hardware_(hardware), origin_(clock_seconds()) {}
+
+Profiler::~Profiler() { turn_off(); }
+
+double Profiler::now() const { return clock_seconds() - origin_; }
+
+void Profiler::turn_off() {
+  if (on_) set_launch_observer(previous_);
+  on_ = false;
+}
+
+void Profiler::begin_step(int64_t step) {
+  TALLY_ASSERT(!on_);
+  events_.reserve(events_.size() + 4096);
+  previous_ = set_launch_observer(this);
+  on_ = true;
+  steps_.push_back({step, now(), 0});
+}
+
+void Profiler::end_step() {
+  steps_.back().seconds = now() - steps_.back().start;
+  turn_off();
+  Ledger& ledger = Ledger::current();
+  phases_[0] = "";
+  for (const char* name : {kStepPhases[0], kStepPhases[1], kStepPhases[2], "evaluate"})
+    phases_[ledger.phase_id(name)] = name;
+  for (const Event& e : events_)
+    if (!scopes_.contains(e.scope)) scopes_[e.scope] = ledger.scope_path(e.scope);
+}
+
+void Profiler::before(const char*, const void*) { launch_start_ = now(); }
+
+void Profiler::after(const char* name, const void*, const Cost& cost) {
+  const double end = now();
+  const Ledger& ledger = Ledger::current();
+  events_.push_back({name, ledger.phase(), ledger.scope(), launch_start_, end - launch_start_, cost});
+}
+
+Profile Profiler::profile() const {
+  Profile p;
+  p.steps = steps();
+  if (p.steps == 0) return p;
+  for (const Step& s : steps_) p.step_seconds += s.seconds / static_cast<double>(p.steps);
+  for (const Event& e : events_) {
+    const std::string& phase = phases_.at(e.phase);
+    const auto same = [&](const ProfileEntry& x) { return x.op == e.op && x.phase == phase; };
+    auto entry = std::find_if(p.entries.begin(), p.entries.end(), same);
+    if (entry == p.entries.end()) entry = p.entries.insert(p.entries.end(), {e.op, phase, 0, 0, {}, 0});
+    entry->seconds += e.seconds;
+    ++entry->launches;
+    entry->cost += e.cost;
+    entry->roof_seconds += roof_seconds(hardware_, e.cost);
+  }
+  for (ProfileEntry& e : p.entries) {
+    e.seconds /= static_cast<double>(p.steps);
+    e.roof_seconds /= static_cast<double>(p.steps);
+    e.launches /= p.steps;
+    e.cost = divided(e.cost, p.steps);
+  }
+  std::stable_sort(p.entries.begin(), p.entries.end(),
+                   [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return p;
+}
+
+Json Profiler::to_json() const {
+  const Profile p = profile();
+  Json entries = Json::array();
+  for (const ProfileEntry& e : p.entries) entries.push_back(entry_json(e));
+  return Json::object()
+      .set("steps", p.steps)
+      .set("step_seconds", p.step_seconds)
+      .set("kernel_seconds", p.kernel_seconds())
+      .set("hardware", hardware_.to_json())
+      .set("entries", entries);
+}
+
+Json Profiler::trace() const {
+  Json all = Json::array();
+  for (const Step& s : steps_)
+    all.push_back(trace_event(fmt::format("step {}", s.number), "step", s.start, s.seconds, Json::object()));
+  for (const Event& e : events_)
+    all.push_back(trace_event(e.op, phases_.at(e.phase), e.start, e.seconds,
+                              Json::object()
+                                  .set("scope", scopes_.at(e.scope))
+                                  .set("matmul_flops", e.cost.matmul_flops)
+                                  .set("other_flops", e.cost.other_flops)
+                                  .set("bytes_read", e.cost.bytes_read)
+                                  .set("bytes_written", e.cost.bytes_written)));
+  return Json::object().set("traceEvents", all).set("displayTimeUnit", "ms");
+}
+
+std::string profile_text(const Profile& p) {
+  if (p.steps == 0) return "profile: the run had no step after its first\n";
+  const double step = p.step_seconds, inside = p.kernel_seconds();
+  const auto share = [&](double seconds) { return fmt::format("{:.1f} %", step > 0 ? 100 * seconds / step : 0.0); };
+  std::string text =
+      fmt::format("profile of {} step{}, {} each\n", p.steps, p.steps == 1 ? "" : "s", seconds_text(step));
+  const auto row = [&](const auto& op, const auto& phase, const auto& time, const auto& part, const auto& launches,
+                       const auto& flops, const auto& bytes, const auto& roof) {
+    text += fmt::format("  {:<24}{:<11}{:>10}{:>9}{:>10}{:>10}{:>9}{:>9}\n", op, phase, time, part, launches, flops,
+                        bytes, roof);
+  };
+  row("op", "phase", "time", "share", "launches", "GFLOP/s", "GB/s", "of roof");
+  for (const ProfileEntry& e : p.entries) {
+    const double seconds = std::max(e.seconds, 1e-12);
+    row(e.op, e.phase, seconds_text(e.seconds), share(e.seconds), with_commas(e.launches),
+        fmt::format("{:.1f}", total_flops(e.cost) / seconds / 1e9),
+        fmt::format("{:.1f}", total_bytes(e.cost) / seconds / 1e9),
+        fmt::format("{:.0f} %", 100 * e.roof_seconds / seconds));
+  }
+  row("outside kernels", "", seconds_text(std::max(0.0, step - inside)), share(step - inside), "", "", "", "");
+  return text;
+}
+
+int64_t parse_profile_steps(const std::string& text) {
+  const std::string number = text.starts_with("steps=") ? text.substr(6) : text;
+  int64_t steps = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), steps);
+  if (error != std::errc() || end != number.data() + number.size() || steps < 1 || steps > 1000000)
+    fail("--profile is '{}'; write --profile steps=N with N from 1 to 1000000", text);
+  return steps;
+}
+
+}  // namespace tally
