@@ -107,7 +107,7 @@ class Contest:
             row = {"contest": "train", "preset": self.preset, "program": name, "threads": self.options.threads,
                    "step_seconds": statistics.median(each), "tokens_per_second": self.tokens / statistics.median(each),
                    "rounds": each, "max_rss_bytes": statistics.median(r["max_rss_bytes"] for r in results),
-                   "loss_difference": worst}
+                   "loss_difference": worst, "load_average": os.getloadavg()[0]}
             for key in ("activation_bytes", "workspace_bytes", "block_bytes", "imported_rss_bytes", "torch"):
                 if key in results[0]:
                     row[key] = results[0][key]
@@ -124,13 +124,13 @@ def mebibytes(n):
 
 def train_table(rows):
     """The section of docs/benchmarks.md: each preset's programs and, for PyTorch, Tally's ratio to it."""
-    lines = ["| model | program | tokens/s | step | Tally is faster by | largest resident set | activations + workspace "
-             "at the peak |", "|" + " --- |" * 7]
+    lines = ["| model | program | tokens/s | step | Tally is faster by | largest resident set | tensors at the peak |",
+             "|" + " --- |" * 7]
     ours = {r["preset"]: r["tokens_per_second"] for r in rows if r["program"] == "tally"}
     for r in rows:
         own = r["program"] == "tally"
-        memory = mebibytes(r["activation_bytes"] + r["workspace_bytes"]) if own else \
-            f"{mebibytes(r['saved_bytes'])} saved for the backward (eager)"
+        memory = f"{mebibytes(r['block_bytes'])}, {mebibytes(r['activation_bytes'] + r['workspace_bytes'])} of them " \
+            "activations and workspace" if own else f"{mebibytes(r['saved_bytes'])} saved for the backward (eager)"
         ratio = "" if own else f"{ours[r['preset']] / r['tokens_per_second']:.2f}"
         lines.append(f"| {r['preset']} | {r['program']} | {r['tokens_per_second']:,.0f} | {r['step_seconds'] * 1e3:.1f} ms | "
                      f"{ratio} | {mebibytes(r['max_rss_bytes'])} | {memory} |")
@@ -179,6 +179,8 @@ def arguments():
 
 def main():
     options = arguments()
+    if os.getloadavg()[0] > 0.5:
+        print(f"the load average is {os.getloadavg()[0]:.1f}: other programs disturb these figures", file=sys.stderr)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         data = data_folders(options, folder, {PRESETS[p][0] for p in options.only})

@@ -19,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-HEAD = "# Measured figures\n\nEach section is written by `tools/measure.py`; it states its command, commit, machine and date.\n"
+HEAD = "# Measured figures\n\nEach section is written by a script (`tools/measure.py`, `bench/vs_torch.py`); it states its command, commit, machine and date.\n"
 
 
 def run(*command):
