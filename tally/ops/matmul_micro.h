@@ -172,6 +172,10 @@ void wide(int64_t steps, const float* a, const PackedWeight<T>& b, int64_t colum
   Sums<R, kPanels * kPanelVectors, Vec> sums;
   for (int64_t k = 0; k < steps; ++k) {
     Vec y[kPanels * kPanelVectors];
+    // A page ahead, where the processor's own prefetching stops.
+    for (int i = 0; i < kPanels; ++i)
+      for (int j = 0; j < kColumns; j += 64 / static_cast<int>(sizeof(T)))
+        __builtin_prefetch(from[i] + (k + 64 / static_cast<int>(sizeof(T)) * 2) * PackedWeight<T>::kPanel + j);
 #pragma GCC unroll 4
     for (int i = 0; i < kPanels; ++i)
 #pragma GCC unroll 2

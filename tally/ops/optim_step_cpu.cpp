@@ -9,22 +9,42 @@ namespace tally::TALLY_ISA {
 namespace {
 
 using VecD8 = double __attribute__((vector_size(64)));
+using VecF8 = float __attribute__((vector_size(32)));
 
-// Eight interleaved sums, joined in a fixed tree.
+TALLY_INLINE void load_wide(const double* x, VecD8& v) { __builtin_memcpy(&v, x, sizeof v); }
+TALLY_INLINE void load_wide(const float* x, VecD8& v) {
+  VecF8 f;
+  __builtin_memcpy(&f, x, sizeof f);
+  v = __builtin_convertvector(f, VecD8);
+}
+TALLY_INLINE void load_wide(const bf16* x, VecD8& v) {
+  VecF8 f;
+  for (int j = 0; j < 8; ++j) f[j] = load_one(x + j);
+  v = __builtin_convertvector(f, VecD8);
+}
+
+// 32 interleaved sums, joined in a fixed tree.
 template <class T>
 double chunk_squares(const T* x, int64_t n) {
-  VecD8 sums = {};
+  VecD8 sums[4] = {};
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    VecD8 v;
-    for (int j = 0; j < 8; ++j) v[j] = load_one(x + i + j);
-    sums += v * v;
+  for (; i + 32 <= n; i += 32) {
+    // The processor's own prefetching stops at the end of a page.
+    for (int64_t line = 0; line < 32; line += 64 / static_cast<int64_t>(sizeof(T)))
+      __builtin_prefetch(x + i + 1024 + line);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      VecD8 v;
+      load_wide(x + i + 8 * k, v);
+      sums[k] += v * v;
+    }
   }
   for (int64_t j = 0; i + j < n; ++j) {
     const double v = load_one(x + i + j);
-    sums[j] += v * v;
+    sums[j / 8][j % 8] += v * v;
   }
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  const VecD8 s = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 template <class N>
