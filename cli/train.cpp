@@ -117,7 +117,7 @@ struct Train {
     }
     if (t.best().step >= 0)
       fmt::print("best validation loss {:.4f} nats a token, at step {}\n", t.best().loss, t.best().step);
-    fmt::print("run directory: {}\n", run);
+    fmt::print("run directory: {}\nreport: {}\n", run, t.folder().report().string());
     if (complete) {
       fmt::print("generate: tally generate --model {} --prompt 'TEXT'\n", run);
     } else {

@@ -11,6 +11,7 @@ std::vector<Verb> tokenizer_verbs();  // tokenizer.cpp
 std::vector<Verb> data_verbs();       // data.cpp
 std::vector<Verb> train_verbs();      // train.cpp
 std::vector<Verb> generate_verbs();   // generate.cpp
+std::vector<Verb> report_verbs();     // report.cpp
 std::vector<Verb> inspect_verbs();    // inspect.cpp
 
 }  // namespace tally::cli

@@ -159,7 +159,8 @@ const char* kind_name(const Json& j) {
   fail("expected {}, found {}", expected, kind_name(found));
 }
 
-// Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7), 0 when it is malformed.
+}  // namespace
+
 size_t utf8_length(std::string_view s) {
   const auto byte = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
   const auto tail = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
@@ -176,6 +177,8 @@ size_t utf8_length(std::string_view s) {
   }
   return 0;
 }
+
+namespace {
 
 void write_string(std::string& out, std::string_view s) {
   out += '"';
@@ -226,6 +229,9 @@ void write_value(std::string& out, const Json& j, int indent, int depth) {
     write_string(out, j.as_string());
   } else if (j.is_array()) {
     out += '[';
+    const bool numbers =
+        std::all_of(j.as_array().begin(), j.as_array().end(), [](const Json& v) { return v.is_number(); });
+    if (numbers) indent = -1;  // on one line
     for (size_t i = 0; i < j.as_array().size(); ++i) {
       if (i > 0) out += ',';
       write_break(out, indent, depth + 1);

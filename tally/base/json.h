@@ -12,6 +12,9 @@
 
 namespace tally {
 
+// Length of the well-formed UTF-8 sequence at the start of s (Unicode 15, table 3-7), 0 when it is malformed.
+size_t utf8_length(std::string_view s);
+
 class Json {
  public:
   using Array = std::vector<Json>;
@@ -63,7 +66,8 @@ class Json {
   Json& set(std::string key, Json value);  // returns *this
   void push_back(Json value);              // arrays
 
-  // indent < 0: one line without spaces. Non-finite doubles are written as null, a byte that is not UTF-8 as U+FFFD.
+  // indent < 0: one line without spaces, as arrays of numbers always are. Non-finite doubles are written as null, a
+  // byte that is not UTF-8 as U+FFFD.
   std::string dump(int indent = -1) const;
 
   bool operator==(const Json& other) const { return value_ == other.value_; }

@@ -92,7 +92,7 @@ TEST(Json, DumpIsCanonical) {
   const Json j = parse("{ \"z\" : [1, 2.0, -0.0, 1e100], \"a\" : \"q\\u0001\\n\\/\" , \"e\": [], \"o\": {} }");
   EXPECT_EQ(j.dump(), "{\"z\":[1,2.0,-0.0,1e+100],\"a\":\"q\\u0001\\n/\",\"e\":[],\"o\":{}}");
   EXPECT_EQ(j.dump(2),
-            "{\n  \"z\": [\n    1,\n    2.0,\n    -0.0,\n    1e+100\n  ],\n  \"a\": \"q\\u0001\\n/\",\n"
+            "{\n  \"z\": [1,2.0,-0.0,1e+100],\n  \"a\": \"q\\u0001\\n/\",\n"
             "  \"e\": [],\n  \"o\": {}\n}");
   EXPECT_EQ(parse(j.dump(2)), j);
   EXPECT_EQ(parse(j.dump(2)).dump(), j.dump());

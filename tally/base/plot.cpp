@@ -64,7 +64,7 @@ void draw_series(Canvas& canvas, const LineChart& chart, size_t index, const Axi
       flush();
   }
   flush();
-  if (count > 30) return;  // few points, of validation say, are marked
+  if (count > 12) return;  // few points, of validation say, are marked
   for (size_t i = 0; i < size_of(s); ++i)
     if (shown(chart, s, i))
       canvas.circle(x.at(s.x[i]), y.at(s.y[i]), 2.2, fill_class(index),
@@ -74,7 +74,7 @@ void draw_series(Canvas& canvas, const LineChart& chart, size_t index, const Axi
 }  // namespace
 
 std::string line_chart_svg(const LineChart& chart) {
-  constexpr double kPlotHeight = 200;
+  constexpr double kPlotHeight = 180;
   std::vector<std::string> names;
   Range xs, ys;
   for (const Series& s : chart.series) {
@@ -140,7 +140,7 @@ void draw_spans(Canvas& canvas, const StackedSteps& plot, const Axis& x, double 
 }  // namespace
 
 std::string stacked_steps_svg(const StackedSteps& plot) {
-  constexpr double kPlotHeight = 220;
+  constexpr double kPlotHeight = 200;
   const size_t n = plot.edges.empty() ? 0 : plot.edges.size() - 1;
   std::vector<const StackedSteps::Layer*> layers;
   std::vector<std::string> names;
@@ -181,7 +181,7 @@ std::string bars_svg(const BarChart& chart) {
     double sum = 0;
     for (double part : bar.parts) sum += drawable(part) ? std::max(0.0, part) : 0;
     most = std::max(most, sum);
-    label_width = std::max(label_width, std::min(150.0, text_width(bar.label, kPlotSmall)));
+    label_width = std::max(label_width, std::min(130.0, text_width(bar.label, kPlotSmall)));
     text_room = std::max(text_room, text_width(bar.text, kPlotSmall));
   }
   const std::vector<std::string> names = chart.parts.size() > 1 ? chart.parts : std::vector<std::string>();

@@ -1,5 +1,5 @@
 // Plots as SVG text: lines, a stacked step curve, horizontal bars and a roofline. Pure functions of plain data.
-// A picture scales with its width (viewBox, 420 units wide so that its 12-unit text is readable on a telephone), needs
+// A picture scales with its width (viewBox, 380 units wide so that its 12-unit text is readable on a telephone), needs
 // no script and no other file, and follows the reader's light or dark setting. Colours are those of Okabe and Ito
 // ("Color Universal Design", 2008), which people with any kind of colour vision can tell apart, lighter on dark. All
 // text is escaped. Values that are not finite are gaps; what is left with no values says "no data".
@@ -20,6 +20,9 @@ enum class PlotUnit {
   kBytes,    // 1.5 MiB
   kSeconds,  // 20 ms
 };
+
+// At most four digits before the unit; "-" when it is not finite.
+std::string value_text(double value, PlotUnit unit);
 
 struct Series {
   std::string name;

@@ -33,7 +33,7 @@ Scale seconds_scale(double largest) {
 
 Scale number_scale(double largest) {
   constexpr const char* kNames[] = {" k", " M", " G", " T", " P"};
-  if (largest == 0 || (largest >= 0.9999e-2 && largest < 0.9999e4)) return {};
+  if (largest == 0 || (largest >= 0.9999e-3 && largest < 0.9999e4)) return {};
   const int exponent = static_cast<int>(std::floor(std::log10(largest) + 1e-9));
   if (exponent >= 3 && exponent < 18) return {std::pow(1000, exponent / 3), kNames[exponent / 3 - 1]};
   return {std::pow(10, exponent), fmt::format("e{}", exponent)};

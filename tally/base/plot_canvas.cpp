@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tally/base/error.h"
+#include "tally/base/json.h"
 
 namespace tally {
 
@@ -41,20 +42,6 @@ const std::string& style_sheet() {
   return css;
 }
 
-// Length of the UTF-8 sequence at `at` or 0 when it is none (RFC 3629: no surrogates, nothing overlong).
-size_t sequence_length(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : 0; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
-  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
-  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
-  return length;
-}
-
 std::string tip_element(const std::string& tip) {
   return tip.empty() ? std::string() : "<title>" + escape_markup(tip) + "</title>";
 }
@@ -64,7 +51,7 @@ std::string tip_element(const std::string& tip) {
 std::string escape_markup(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const size_t length = sequence_length(text, at);
+    const size_t length = utf8_length(text.substr(at));
     const std::string_view piece = text.substr(at, std::max<size_t>(1, length));
     const auto first = static_cast<uint8_t>(piece[0]);
     at += piece.size();

@@ -8,13 +8,11 @@
 
 namespace tally {
 
-constexpr double kPlotWidth = 420, kPlotText = 12, kPlotSmall = 11;
+constexpr double kPlotWidth = 380, kPlotText = 12, kPlotSmall = 11;
 constexpr int kPlotColors = 7;  // then they begin again, dashed
 
 double text_width(std::string_view text, double size);                      // about
 std::string shortened(const std::string& text, double width, double size);  // with an ellipsis where it does not fit
-// 1, 1.5 k, 2 MiB, 30 ms: at most four digits.
-std::string value_text(double value, PlotUnit unit);
 // A value that can be drawn: finite and of a size whose differences stay finite.
 bool drawable(double value);
 

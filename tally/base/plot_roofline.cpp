@@ -47,7 +47,7 @@ std::vector<Box> places(double x, double y, double r, double width) {
 void draw_labels(Canvas& canvas, const std::vector<RooflinePoint>& points, const Axis& x, const Axis& y,
                  const Box& area, std::vector<Box> taken) {
   for (const RooflinePoint& p : points) {
-    const double px = x.at(p.intensity), py = y.at(p.flops_per_second), r = std::min(6.0, radius_of(p));
+    const double px = x.at(p.intensity), py = y.at(p.flops_per_second), r = radius_of(p);
     taken.push_back({px - r, py - r, px + r, py + r});
   }
   for (const RooflinePoint& p : points) {

@@ -1,6 +1,7 @@
 #include "tally/core/ledger.h"
 
 #include "tally/core/hardware.h"
+#include "tally/core/timeline.h"
 
 namespace tally {
 
@@ -27,6 +28,7 @@ Ledger& Ledger::current() {
 
 void Ledger::spend(const char* op, const Cost& cost) {
   const double seconds = hardware_ ? hardware_->predict(cost) : 0;
+  if (timeline_) timeline_->launch(phases_[phase_], seconds, live_);
   for (int i : nodes_[scope_].entries) {
     Slot& s = slots_[i];
     if (s.op == op && s.phase == phase_) {
@@ -46,6 +48,7 @@ void Ledger::charge(Category category, int64_t bytes) {
     at_peak_ = live_;
     peak_scope_ = scope_, peak_phase_ = phase_;
   }
+  if (timeline_) timeline_->charge(live_);
 }
 
 Cost Ledger::cost() const {

@@ -22,6 +22,7 @@ using CategoryBytes = std::array<int64_t, kCategories>;
 int64_t total(const CategoryBytes& bytes);
 
 struct Hardware;
+class Timeline;
 
 class Ledger {
  public:
@@ -59,6 +60,8 @@ class Ledger {
 
   // Predicts the time of every launch from these peaks; null turns it off. The pointer must outlive its use.
   void set_hardware(const Hardware* hardware) { hardware_ = hardware; }
+  // Writes live bytes to it at every charge and launch (core/timeline.h); null, as at first, turns it off.
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
   // Scopes are interned: an id names a path. 0 is the root "".
   int enter(int parent, const char* name);
@@ -93,6 +96,7 @@ class Ledger {
   int64_t live_total_ = 0, peak_total_ = 0;
   int peak_scope_ = 0, peak_phase_ = 0;
   const Hardware* hardware_ = nullptr;
+  Timeline* timeline_ = nullptr;
 };
 
 // Makes a fresh ledger current for the lifetime of this object. Tensors made under it keep it alive.

@@ -5,6 +5,7 @@
 
 #include "tally/core/hardware.h"
 #include "tally/core/tensor.h"
+#include "tally/core/timeline.h"
 #include "tests/support/support.h"
 
 namespace tally {
@@ -50,6 +51,59 @@ TEST(Ledger, CostsByPhaseScopeAndOp) {
   l.clear_costs();
   EXPECT_EQ(l.cost(), Cost{});
   EXPECT_TRUE(l.entries().empty());
+}
+
+TEST(Ledger, TimelineHoldsTheHighestStateBetweenLaunches) {
+  LedgerGuard guard;
+  Ledger& l = guard.ledger();
+  l.charge(Category::kParameter, 100);
+  Timeline timeline(l.live());
+  l.set_timeline(&timeline);
+  {
+    PhaseGuard forward("forward");
+    l.charge(Category::kActivation, 50);
+    l.charge(Category::kActivation, -50);
+    l.charge(Category::kActivation, 20);
+    l.spend(kOp, {});
+  }
+  {
+    PhaseGuard backward("backward");
+    l.charge(Category::kActivation, -20);
+    l.spend(kOp, {});
+    l.spend(kOther, {});
+    l.charge(Category::kGradient, 7);
+  }
+  l.set_timeline(nullptr);
+  l.charge(Category::kActivation, 1000);
+  timeline.finish();
+  const Json j = timeline.to_json();
+  EXPECT_EQ(j.at("unit").as_string(), "launches");
+  EXPECT_EQ(j.at("edges").dump(), "[0.0,1.0,2.0,3.0]");
+  EXPECT_EQ(j.at("bytes").dump(), R"({"parameter":[100,100,100],"gradient":[0,0,7],"activation":[50,20,0]})");
+  EXPECT_EQ(j.at("phases").dump(),
+            R"([{"phase":"forward","from":0.0,"to":1.0},{"phase":"backward","from":1.0,"to":3.0}])");
+}
+
+TEST(Ledger, ALongTimelineIsThinnedAndKeepsItsPeak) {
+  LedgerGuard guard;
+  Ledger& l = guard.ledger();
+  Timeline timeline(l.live(), 64);
+  l.set_timeline(&timeline);
+  for (int i = 0; i < 100000; ++i) {
+    const int64_t bytes = i == 54321 ? 999 : i % 10;
+    l.charge(Category::kActivation, bytes);
+    l.spend(kOp, {});
+    l.charge(Category::kActivation, -bytes);
+  }
+  l.set_timeline(nullptr);
+  timeline.finish();
+  int64_t highest = 0, launches = 0;
+  for (const Timeline::Moment& m : timeline.moments())
+    highest = std::max(highest, total(m.live)), launches += m.launches;
+  EXPECT_EQ(highest, l.peak_bytes());
+  EXPECT_LE(timeline.moments().size(), 64u);
+  EXPECT_GE(timeline.moments().size(), 32u);
+  EXPECT_EQ(launches, 100000);
 }
 
 TEST(Ledger, AScopeIsOnePathHoweverOftenItIsEntered) {

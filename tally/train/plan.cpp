@@ -1,6 +1,7 @@
 #include "tally/train/plan.h"
 
 #include "tally/base/error.h"
+#include "tally/core/timeline.h"
 #include "tally/train/report.h"
 #include "tally/train/step.h"
 
@@ -32,7 +33,12 @@ Plan plan_run(const RunConfig& config, const Hardware* hardware, int64_t eval_ro
   plan.eval_cost = ledger.cost("evaluate");
   ledger.clear_costs();
   ledger.reset_peak();
+  Timeline timeline(ledger.live());
+  ledger.set_timeline(&timeline);
   train_step(config, state, {});
+  ledger.set_timeline(nullptr);
+  timeline.finish();
+  plan.timeline = timeline.to_json();
   plan.step = {ledger.at_peak(), ledger.peak_moment()};
   plan.cost = StepCost::of(ledger);
   plan.step_seconds = ledger.predicted_seconds();

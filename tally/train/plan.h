@@ -33,6 +33,7 @@ struct Plan {
   double step_seconds = 0;  // predicted; 0 without hardware
   double phase_seconds[3] = {};
   Ref<Ledger> ledger;  // of one step: entries by scope, peak
+  Json timeline;       // of one step: live bytes by category, launch by launch (core/timeline.h)
   const Hardware* hardware = nullptr;
 };
 

@@ -1,5 +1,7 @@
 #include "tally/train/plan.h"
 
+#include <algorithm>
+
 #include "tally/train/plan_check.h"
 
 namespace tally {
@@ -49,6 +51,23 @@ TEST(Plan, EqualsTheRunInBf16AndWithoutLayers) {
   c = config_of("tiny");
   c.model.n_layers = 0, c.train.batch = 1, c.train.context = 1;
   expect_plan_equals_run(c, 2, "no layers, one token");
+}
+
+TEST(Plan, TheHighestMomentOfTheTimelineIsThePeak) {
+  for (const int64_t accumulate : {1, 2}) {
+    RunConfig c = config_of("tiny");
+    c.train.accumulate = accumulate;
+    const Plan plan = plan_run(c, nullptr);
+    const size_t moments = plan.timeline.at("edges").as_array().size() - 1;
+    std::vector<int64_t> sums(moments);
+    for (const auto& [category, values] : plan.timeline.at("bytes").as_object()) {
+      ASSERT_EQ(values.as_array().size(), moments) << category;
+      for (size_t i = 0; i < moments; ++i) sums[i] += values.as_array()[i].as_int();
+    }
+    EXPECT_EQ(*std::max_element(sums.begin(), sums.end()), plan.step.bytes());
+    EXPECT_EQ(plan.timeline.at("phases").as_array().size(), static_cast<size_t>(2 * accumulate + 1));
+    EXPECT_EQ(plan.timeline.at("edges").as_array().back().as_double(), plan.ledger->launches());
+  }
 }
 
 TEST(Plan, Gpt2StepOnMeta) {

@@ -66,7 +66,7 @@ StepCost Measured::per_step() const {
   return {divided(cost.forward, n), divided(cost.backward, n), divided(cost.optimizer, n)};
 }
 
-Json ledger_json(const Plan& plan, const Measured& measured) {
+Json ledger_json(const Plan& plan, const Measured& measured, const Json& environment) {
   const StepCost done = measured.per_step();
   const bool evaluated = measured.evaluations > 0;
   Json difference = Json::object();
@@ -85,10 +85,14 @@ Json ledger_json(const Plan& plan, const Measured& measured) {
   Json planned = side_json(plan.cost, plan.step.by, plan.eval.by, plan.step_seconds);
   planned.set("peak_moment", plan.step.moment).set("parameters", plan.parameters);
   if (plan.hardware) planned.set("hardware", plan.hardware->to_json());
-  planned.set("scopes", plan.ledger->to_json().at("entries"));
+  planned.set("scopes", plan.ledger->to_json().at("entries")).set("timeline", plan.timeline);
   Json seen = side_json(done, measured.step, measured.eval, measured.median_seconds());
   seen.set("steps", measured.steps).set("evaluations", measured.evaluations);
-  return Json::object().set("plan", planned).set("measured", seen).set("difference", difference);
+  return Json::object()
+      .set("plan", planned)
+      .set("measured", seen)
+      .set("difference", difference)
+      .set("environment", environment);
 }
 
 std::string ledger_table(const Plan& plan, const Measured& measured) {

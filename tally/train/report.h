@@ -20,7 +20,8 @@ struct Measured {
   StepCost per_step() const;
 };
 
-Json ledger_json(const Plan& plan, const Measured& measured);
+// environment: environment_json() at the start of the run.
+Json ledger_json(const Plan& plan, const Measured& measured, const Json& environment);
 std::string ledger_table(const Plan& plan, const Measured& measured);
 
 std::string with_commas(int64_t n);        // "1,234,567"

@@ -1,5 +1,5 @@
 // The folder of a run:
-//   config.json  tokenizer/  metrics.jsonl  ledger.json  checkpoints/step_00000200/...  latest  best
+//   config.json  tokenizer/  metrics.jsonl  ledger.json  report.html  checkpoints/step_00000200/...  latest  best
 //   profile.json  trace.json (of a run with --profile)
 // `latest` and `best` are text files with the name of a checkpoint, replaced by rename; `best` has the lowest
 // validation loss. config.json is written last when a run begins: a folder without it holds no run.
@@ -20,6 +20,7 @@ class RunFolder {
   fs::path checkpoints() const { return path_ / "checkpoints"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
   fs::path ledger() const { return path_ / "ledger.json"; }
+  fs::path report() const { return path_ / "report.html"; }
   bool holds_run() const;
 
   // For a new run. Throws Error when the folder holds a run already or files that no run writes.

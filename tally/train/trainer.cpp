@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numbers>
 
 #include "tally/base/error.h"
+#include "tally/train/environment.h"
+#include "tally/train/run_report.h"
 #include "tally/train/sample.h"
 
 namespace tally {
@@ -83,7 +86,8 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
       plan_(plan_that_fits(config, options.hardware, val_windows_ ? val_windows_->rows(0) : 0)),
       folder_(options.out),
       state_(config, kCpu),
-      progress_(config.train.steps, options.quiet) {
+      progress_(config.train.steps, options.quiet),
+      environment_(environment_json()) {
   open_folder();
   if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>(*options_.hardware);
   reset_block_peak();
@@ -240,12 +244,48 @@ void Trainer::save() {
   saved_step_ = state_.step;
 }
 
-void Trainer::finish() {
+void Trainer::write_ledger() {
+  if (measured_.steps == 0) return;
   close_stretch(&measured_.step);
   measured_.cost = StepCost::of(ledger_.ledger());
+  write_file_atomic(folder_.ledger(), ledger_json(plan_, measured_, environment_).dump(2) + "\n");
+}
+
+bool Trainer::write_report() {
+  try {
+    write_file_atomic(folder_.report(), run_report_html(read_run_record(folder_.path()), utc_now()));
+    return true;
+  } catch (const std::exception& e) {
+    progress_.message(fmt::format("the run report was not written: {}", e.what()));
+    return false;
+  }
+}
+
+void Trainer::refresh_report() {
+  const double begin = seconds_now();
+  if (begin < next_report_) return;
+  write_ledger();
+  const bool written = write_report();
+  const double end = seconds_now();
+  next_report_ = written ? end + 49 * (end - begin) : std::numeric_limits<double>::infinity();
+}
+
+void Trainer::finish() {
   const bool cut = profiler_ && profiler_->steps() > 0 && profiler_->steps() < options_.profile_steps;
   if (cut) write_profile();
-  if (measured_.steps > 0) write_file_atomic(folder_.ledger(), ledger_json(plan_, measured_).dump(2) + "\n");
+  write_ledger();
+  write_report();
+}
+
+bool Trainer::run() {
+  try {
+    const bool complete = loop();
+    finish();
+    return complete;
+  } catch (const RunError&) {  // a loss that is not finite, say: the report shows how it came about
+    write_report();
+    throw;
+  }
 }
 
 }  // namespace tally

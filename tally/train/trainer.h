@@ -57,7 +57,11 @@ class Trainer {
   void sample();
   void save();
   void log(const StepResult& result);
+  bool loop();  // as run(), without what is written at the end
   void finish();
+  void write_ledger();
+  bool write_report();            // false, and one line of progress, when it fails: that is not the end of the run
+  void refresh_report();          // ledger.json and report.html as the run stands, in no more than 2 % of its time
   bool due(int64_t every) const;  // at this step or at the end
   bool sample_due() const;
   void open_folder();
@@ -84,6 +88,8 @@ class Trainer {
   double smooth_seconds_ = 0;
   double seconds_since_log_ = 0;
   int64_t steps_since_log_ = 0;
+  Json environment_;
+  double next_report_ = 0;  // seconds_now() from which on refresh_report() writes
 };
 
 }  // namespace tally
