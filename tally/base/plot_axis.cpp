@@ -65,7 +65,7 @@ double round_step(double least, bool binary) {
 
 std::string value_text(double value, PlotUnit unit) {
   if (!std::isfinite(value)) return "-";
-  if (value == 0) return "0";
+  if (std::abs(value) < 1e-300) return "0";  // subnormal: has no scale
   const Scale s = scale_of(std::abs(value), unit);
   const double shown = value / s.scale;
   const int digits = static_cast<int>(std::floor(std::log10(std::abs(shown)) + 1e-9));

@@ -137,6 +137,7 @@ TEST(Plot, TicksAreRound) {
   EXPECT_EQ(value_text(2.5e-4, PlotUnit::kSeconds), "250 us");
   EXPECT_EQ(value_text(123456789, PlotUnit::kNumber), "123.5 M");
   EXPECT_EQ(value_text(kNan, PlotUnit::kNumber), "-");
+  EXPECT_EQ(value_text(5e-324, PlotUnit::kNumber), "0");
 }
 
 TEST(Plot, ManyPointsAreThinnedAndExtremesKept) {
