@@ -25,8 +25,8 @@ double Hardware::predict(const Cost& cost) const {
   const double products = static_cast<double>(cost.matmul_flops), other = static_cast<double>(cost.other_flops);
   const double moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
   double seconds = other / other_flops;
-  if (moved > 0) seconds = std::max(seconds, moved / bytes.at(moved));
-  if (products > 0) seconds += products / matmul.at(products);
+  if (moved > 0) seconds = std::max(seconds, moved / (step_bytes.points.empty() ? bytes : step_bytes).at(moved));
+  if (products > 0) seconds += products / (step_matmul.points.empty() ? matmul : step_matmul).at(products);
   return launch_seconds + seconds;
 }
 
@@ -53,13 +53,14 @@ RateCurve curve_from_json(const Json& json) {
 }  // namespace
 
 Json Hardware::to_json() const {
-  return Json::object()
-      .set("name", name)
+  Json json = Json::object();
+  json.set("name", name)
       .set("fma_flops", fma_flops)
       .set("matmul", curve_to_json(matmul))
-      .set("bytes", curve_to_json(bytes))
-      .set("other_flops", other_flops)
-      .set("launch_seconds", launch_seconds);
+      .set("bytes", curve_to_json(bytes));
+  if (!step_matmul.points.empty()) json.set("step_matmul", curve_to_json(step_matmul));
+  if (!step_bytes.points.empty()) json.set("step_bytes", curve_to_json(step_bytes));
+  return json.set("other_flops", other_flops).set("launch_seconds", launch_seconds);
 }
 
 Hardware Hardware::from_json(const Json& json) {
@@ -68,6 +69,8 @@ Hardware Hardware::from_json(const Json& json) {
   h.fma_flops = json.at("fma_flops").as_double();
   h.matmul = curve_from_json(json.at("matmul"));
   h.bytes = curve_from_json(json.at("bytes"));
+  if (const Json* curve = json.find("step_matmul")) h.step_matmul = curve_from_json(*curve);
+  if (const Json* curve = json.find("step_bytes")) h.step_bytes = curve_from_json(*curve);
   h.other_flops = json.at("other_flops").as_double();
   h.launch_seconds = json.at("launch_seconds").as_double();
   for (double rate : {h.fma_flops, h.other_flops})
@@ -98,7 +101,8 @@ std::optional<Hardware> cached_hardware(const std::string& name) {
   for (const Json& j : read_cache()) {
     try {
       Hardware h = Hardware::from_json(j);
-      if (h.name == name) return h;
+      const bool whole = !h.step_matmul.points.empty() && !h.step_bytes.points.empty();  // else of an older version
+      if (h.name == name && whole) return h;
     } catch (const Error&) {
       continue;
     }

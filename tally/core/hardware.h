@@ -27,6 +27,8 @@ struct Hardware {
   double fma_flops = 0;       // FLOP/s of fused multiply-adds in registers, all threads: the peak of "% of peak"
   RateCurve matmul;           // FLOP/s of our own GEMM on square products
   RateCurve bytes;            // read + write of a copy, from cached to memory-bound sizes
+  RateCurve step_matmul;      // both as a training step has them: with operands that are no longer in the first caches;
+  RateCurve step_bytes;       // what predict() uses, where they are there
   double other_flops = 0;     // FLOP/s of element-wise work in cache
   double launch_seconds = 0;  // of a launch inside a training step, beyond its work
 

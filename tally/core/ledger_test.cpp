@@ -177,6 +177,7 @@ Hardware machine() {
   h.fma_flops = 200, h.other_flops = 10, h.launch_seconds = 0.25;
   h.matmul.points = {{100, 50}, {10000, 100}};
   h.bytes.points = {{50, 50}, {200, 20}};
+  h.step_matmul = h.matmul, h.step_bytes = h.bytes;
   return h;
 }
 
@@ -191,6 +192,9 @@ TEST(Hardware, PredictsFromTheRoofline) {
   EXPECT_DOUBLE_EQ(h.predict({50, 30, 40, 10, 0}), 0.25 + 1 + 3);
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 40, 10, 0}), 0.25 + 1);     // 50 bytes come from cache
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 100, 100, 0}), 0.25 + 10);  // 200 do not
+  Hardware step = h;  // the rates of a step come before the peaks
+  step.step_matmul.points = {{100, 25}}, step.step_bytes.points = {{50, 10}};
+  EXPECT_DOUBLE_EQ(step.predict({50, 1, 40, 10, 0}), 0.25 + 2 + 5);
   LedgerGuard guard;
   guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
   EXPECT_EQ(guard.ledger().predicted_seconds(), 0);

@@ -39,10 +39,33 @@ Tensor filled(const Dims& size, double value) {
   return t;
 }
 
+// Median seconds of f(i), i going round: over one pair of operands, which then stay in the nearest cache, or over so
+// many that `spread` bytes lie between two uses.
+template <class Make, class F>
+double rotating_seconds(int64_t bytes, int64_t spread, double budget, const Make& make, const F& f) {
+  std::vector<decltype(make())> operands;
+  for (int64_t used = 0; operands.empty() || used < spread; used += bytes) operands.push_back(make());
+  size_t i = 0;
+  return median_seconds(budget, [&] { f(operands[i++ % operands.size()]); });
+}
+
+// What a training step touches between two uses of a tensor, at least.
+constexpr int64_t kStepSpread = int64_t{24} << 20;
+
 // Read + write bandwidth of a copy of `bytes` bytes.
-double copy_bandwidth(int64_t bytes, double budget) {
-  const Tensor from = filled(Dims(bytes / 4), 1), to = filled(Dims(bytes / 4), 0);
-  return 2.0 * static_cast<double>(bytes) / median_seconds(budget, [&] { copy_(to, from); });
+double copy_bandwidth(int64_t bytes, int64_t spread, double budget) {
+  const double seconds = rotating_seconds(
+      2 * bytes, spread, budget, [&] { return std::pair(filled(Dims(bytes / 4), 1), filled(Dims(bytes / 4), 0)); },
+      [](const auto& pair) { copy_(pair.second, pair.first); });
+  return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+// FLOP/s of an n x n by n x n product.
+double matmul_rate(int64_t n, int64_t spread, double budget) {
+  const double seconds = rotating_seconds(
+      8 * n * n, spread, budget, [&] { return std::pair(filled(Dims(n, n), 0.5), filled(Dims(n, n), 0.25)); },
+      [](const auto& pair) { linear(pair.first, pair.second); });
+  return 2.0 * static_cast<double>(n * n * n) / seconds;
 }
 
 // A small feed-forward network of four blocks, forward and backward: launches as they come in a training step, whose
@@ -91,12 +114,14 @@ Hardware measure_hardware() {
                   median_seconds(0.2, [&] { launch(&Kernels::fma_probe, probe); });
   }
   for (int64_t n : {32, 64, 128, 256, 512, 1024}) {
-    const Tensor a = filled(Dims(n, n), 0.5), b = filled(Dims(n, n), 0.25);
     const double work = 2.0 * static_cast<double>(n * n * n);
-    h.matmul.points.push_back({work, work / median_seconds(0.1, [&] { linear(a, b); })});
+    h.matmul.points.push_back({work, matmul_rate(n, 0, 0.1)});
+    h.step_matmul.points.push_back({work, matmul_rate(n, kStepSpread, 0.1)});
   }
-  for (int64_t size = int64_t{64} << 10; size <= int64_t{64} << 20; size *= 4)
-    h.bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, 0.05)});
+  for (int64_t size = int64_t{64} << 10; size <= int64_t{64} << 20; size *= 4) {
+    h.bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, 0, 0.05)});
+    h.step_bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, kStepSpread, 0.05)});
+  }
   {
     const Tensor x = filled(Dims(256, 512), 0.5);
     h.other_flops =
