@@ -119,7 +119,7 @@ void pack_group(const Product& p, const MatmulPlan& plan, const Group& g, float*
 void multiply_panel(const Product& p, const MatmulPlan& plan, const Group& g, const float* scratch, int64_t row,
                     int64_t rows, int64_t first, int64_t last) {
   alignas(64) float a[kRows * kBlockK + kPadding];
-  alignas(64) float bias[MatmulPlan::kBlockColumns + kColumns] = {};
+  alignas(64) float bias[MatmulPlan::kBlock + kColumns] = {};
   if (p.has_bias) p.read_bias(bias, g.column + first, last - first);
   const bool direct = p.b_packed && p.b.dtype == DType::kF32;
   for (int64_t i = 0; i < g.blocks; ++i) {
@@ -137,9 +137,9 @@ void multiply_panel(const Product& p, const MatmulPlan& plan, const Group& g, co
 
 void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
   const int64_t row_panels = parts(p.m, kRows);
-  for (int64_t column = 0; column < p.n; column += plan.columns)
+  for (int64_t column = 0; column < p.n; column += plan.block)
     for (int64_t block = 0; block < plan.k_blocks; block += plan.group) {
-      const Group g{column, least(plan.columns, p.n - column), block, least(plan.group, plan.k_blocks - block)};
+      const Group g{column, least(plan.block, p.n - column), block, least(plan.group, plan.k_blocks - block)};
       if (!p.b_packed || p.b.dtype != DType::kF32) pack_group(p, plan, g, scratch);
       // Enough tasks for the threads, but A is packed once a task.
       const int64_t panels = parts(g.columns, kColumns), splits = least(parts(32, row_panels), parts(panels, 4));
@@ -148,6 +148,66 @@ void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
           const int64_t row = p.m * (i / splits) / row_panels, next = p.m * (i / splits + 1) / row_panels;
           const int64_t first = panels * (i % splits) / splits, last = panels * (i % splits + 1) / splits;
           multiply_panel(p, plan, g, scratch, row, next - row, first * kColumns, least(last * kColumns, g.columns));
+        }
+      });
+    }
+}
+
+// ---- tall and wide products: as above, with A packed once for all threads and B by every task
+
+struct RowGroup {
+  int64_t row, rows, block, blocks;
+};
+
+void pack_rows(const Product& p, const MatmulPlan& plan, const RowGroup& g, float* scratch) {
+  const int64_t count = parts(g.rows, kRows), chunk = parts(48, kRows), chunks = parts(count, chunk);
+  parallel_for(g.blocks * chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t block = i / chunks, k = (g.block + block) * kBlockK;
+      Panels(g.rows, least(kBlockK, p.k - k))
+          .pack_a(scratch + block * plan.block_floats, p.a.at(g.row, k), i % chunks * chunk,
+                  least(count, (i % chunks + 1) * chunk));
+    }
+  });
+}
+
+// The panels of A [first, last) of the group times `columns` columns from `column` on.
+void multiply_columns(const Product& p, const MatmulPlan& plan, const RowGroup& g, const float* scratch, int64_t column,
+                      int64_t columns, int64_t first, int64_t last) {
+  alignas(64) float packed[kBlockK * kTaskColumns];
+  alignas(64) float bias[kTaskColumns + kColumns] = {};
+  if (p.has_bias) p.read_bias(bias, column, columns);
+  for (int64_t i = 0; i < g.blocks; ++i) {
+    const int64_t block = g.block + i, k = block * kBlockK, steps = least(kBlockK, p.k - k);
+    const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
+    PanelB b[kTaskColumns / kColumns];
+    for (int64_t j = 0; j < columns; j += kColumns)
+      b[j / kColumns] = p.panel(column + j, least(kColumns, columns - j), k, steps, packed + j * steps);
+    const Panels panels(g.rows, steps);
+    for (int64_t row = first; row < last; ++row)
+      for (int64_t j = 0; j < columns; j += kColumns)
+        run_tile(p.c.at(g.row + panels.first(row), column + j), panels.size(row), least(kColumns, columns - j),
+                 p.accumulate || block > 0, with_bias ? bias + j : nullptr, [&](const Tile& t) {
+                   kMicro.of[panels.size(row)](steps, scratch + i * plan.block_floats + panels.offset(row),
+                                               b[j / kColumns], t);
+                 });
+  }
+}
+
+void multiply_wide(const Product& p, const MatmulPlan& plan, float* scratch) {
+  const int64_t column_blocks = parts(p.n, kTaskColumns);
+  for (int64_t row = 0; row < p.m; row += plan.block)
+    for (int64_t block = 0; block < plan.k_blocks; block += plan.group) {
+      const RowGroup g{row, least(plan.block, p.m - row), block, least(plan.group, plan.k_blocks - block)};
+      pack_rows(p, plan, g, scratch);
+      // B is packed once a task: as few tasks as keep the threads busy. No result depends on their number.
+      const int64_t panels = parts(g.rows, kRows), wanted = 2 * num_threads();
+      const int64_t splits = column_blocks >= wanted ? 1 : least(parts(wanted, column_blocks), parts(panels, 4));
+      parallel_for(column_blocks * splits, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t column = i / splits * kTaskColumns, part = i % splits;
+          multiply_columns(p, plan, g, scratch, column, least(kTaskColumns, p.n - column), panels * part / splits,
+                           panels * (part + 1) / splits);
         }
       });
     }
@@ -186,7 +246,7 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
     const int64_t steps = least(kBlockK, p.k - k);
     const Panels panels(rows, steps);
     const float* a = low != nullptr ? low + k / kBlockK * low_floats : packed_a;
-    if (low == nullptr) panels.pack_a(packed_a, p.a.at(row, k));
+    if (low == nullptr) panels.pack_a(packed_a, p.a.at(row, k), 0, panels.count);
     const bool add = p.accumulate || k > 0;
     for (int64_t j = 0; j < columns;) {
       const int64_t width = least(kColumns, columns - j);
@@ -211,11 +271,14 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
   if (!c.direct()) write_result(sums, kTaskColumns, c, rows, columns);
 }
 
+void pack_low_block(const Product& p, int64_t block, float* to) {
+  const Panels panels(p.m, least(kBlockK, p.k - block * kBlockK));
+  panels.pack_a(to, p.a.at(0, block * kBlockK), 0, panels.count);
+}
 // A of a low product, all blocks of K.
 void pack_low(const Product& p, const MatmulPlan& plan, float* scratch) {
   parallel_for(plan.k_blocks, parts(8192, p.m * kBlockK), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      Panels(p.m, least(kBlockK, p.k - i * kBlockK)).pack_a(scratch + i * plan.block_floats, p.a.at(0, i * kBlockK));
+    for (int64_t i = begin; i < end; ++i) pack_low_block(p, i, scratch + i * plan.block_floats);
   });
 }
 
@@ -291,7 +354,7 @@ void matmul(const MatmulArgs& args) {
   const MatmulPlan plan(batch, m, n, k, args.c.dtype == DType::kF32);
   float* const scratch = args.scratch.ptr<float>();
   if (plan.tall && args.c.stride[2] == 1) {
-    for (int64_t i = 0; i < batch; ++i) multiply_tall(product_of(args, i), plan, scratch);
+    for (int64_t i = 0; i < batch; ++i) (plan.wide ? multiply_wide : multiply_tall)(product_of(args, i), plan, scratch);
     return;
   }
   if (plan.low) pack_low(product_of(args, 0), plan, scratch);

@@ -40,19 +40,21 @@ struct MatmulArgs {
 
 // How the CPU kernel works on a product: from shapes and dtypes only, never from strides or the number of threads.
 //  - Tall: blocks of B are packed into scratch by all threads, tasks pack panels of A.
+//  - Tall and wide (more columns than rows): the same the other way round, so that the operand which moves from one
+//    processor core to another is the smaller one.
 //  - Low (few rows, one batch): A is packed into scratch, tasks read their columns of B once.
 //  - Others need no scratch: a task packs both.
 struct MatmulPlan {
-  static constexpr int64_t kBlockK = 256;         // part of the numerics contract
-  static constexpr int64_t kBlockColumns = 1024;  // of B packed at a time
-  static constexpr int64_t kTaskRows = 64;        // up to here a product is low
-  static constexpr int64_t kStreamRows = 4;       // up to here packing A costs nothing
-  static constexpr int64_t kPadding = 16;         // floats behind a panel of A: whole vectors are written
+  static constexpr int64_t kBlockK = 256;    // part of the numerics contract
+  static constexpr int64_t kBlock = 1024;    // columns of B, or rows of A, packed at a time
+  static constexpr int64_t kTaskRows = 64;   // up to here a product is low
+  static constexpr int64_t kStreamRows = 4;  // up to here packing A costs nothing
+  static constexpr int64_t kPadding = 16;    // floats behind a panel of A: whole vectors are written
   static constexpr int64_t kScratchFloats = 393216;
 
-  bool tall = false, low = false;
+  bool tall = false, wide = false, low = false;
   int64_t k_blocks = 0;      // blocks of K
-  int64_t columns = 0;       // tall: columns a block, the last may have fewer
+  int64_t block = 0;         // tall: columns (wide: rows) a block, the last may have fewer
   int64_t group = 0;         // tall: blocks of K packed at a time
   int64_t block_floats = 0;  // of scratch for one block of K
 
@@ -62,9 +64,11 @@ struct MatmulPlan {
     if (n == 0 || k == 0) return;
     if (m > kTaskRows && f32_result && (batch == 1 || m > 4 * kTaskRows)) {
       tall = true;
-      const int64_t blocks = (n + kBlockColumns - 1) / kBlockColumns;
-      columns = ((n + blocks - 1) / blocks + 31) / 32 * 32;
-      block_floats = columns * steps;
+      wide = m < n;
+      const int64_t size = wide ? m : n, blocks = (size + kBlock - 1) / kBlock;
+      block = (size + blocks - 1) / blocks;
+      if (!wide) block = (block + 31) / 32 * 32;
+      block_floats = wide ? block * (steps + 8) + 64 : block * steps;  // 16 floats of padding behind every few rows
       group = kScratchFloats / block_floats;
       if (group > k_blocks) group = k_blocks;
     } else if (batch == 1 && m > kStreamRows && m <= kTaskRows) {

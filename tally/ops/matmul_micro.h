@@ -21,12 +21,12 @@ struct Panels {
   TALLY_INLINE int64_t first(int64_t panel) const { return rows * panel / count; }
   TALLY_INLINE int64_t size(int64_t panel) const { return first(panel + 1) - first(panel); }
   TALLY_INLINE int64_t offset(int64_t panel) const { return first(panel) * steps + panel * kPadding; }
-  // All panels. Where rows lie next to each other, a few steps of all panels at a time: a cache line of A belongs to
-  // several panels.
-  void pack_a(float* to, const Operand& a) const {
+  // Panels [begin, end). Where rows lie next to each other, a few steps of all panels at a time: a cache line of A
+  // belongs to several panels.
+  void pack_a(float* to, const Operand& a, int64_t begin, int64_t end) const {
     const int64_t chunk = a.line == 1 ? 16 : steps;
     for (int64_t k = 0; k < steps; k += chunk)
-      for (int64_t i = 0; i < count; ++i)
+      for (int64_t i = begin; i < end; ++i)
         pack<0>(to + offset(i) + k * size(i), size(i), a.at(first(i), k), size(i), least(chunk, steps - k));
   }
 };
