@@ -27,7 +27,7 @@ struct DataBuild {
     f("val_fraction", options.val_fraction, "share of the text for validation, below 1", 0, 1);
     f("separator", options.separator, "text between documents of a file; empty: a file is a document");
     f("end_token", options.end_token, "special token behind each document, if the tokenizer has it; empty: none");
-    f("shard_tokens", options.shard_tokens, "most tokens of a shard", 1, 1e12);
+    f("shard_tokens", options.shard_tokens, "most tokens of a shard", 1024, 1e12);
     f("overwrite", options.overwrite, "replace a data folder that is there");
     f("dry_run", dry_run, "say what would be done and do nothing");
   }

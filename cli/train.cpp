@@ -1,5 +1,6 @@
 // tally train: a model from a data folder; --resume goes on with a run, --dry-run says what it would take.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 
 #include "cli/verbs.h"
@@ -62,6 +63,9 @@ struct Train {
   }
 
   int run() {
+    TrainerOptions options;
+    std::signal(SIGPIPE, SIG_IGN);  // a run goes on when nobody reads what it says,
+    std::signal(SIGXFSZ, SIG_IGN);  // and a file that may not grow further is an error like a full disk
     config.check();
     const int64_t profile_steps = profile.empty() ? 0 : parse_profile_steps(profile);
     const Hardware& hardware = measured_hardware();
@@ -70,7 +74,6 @@ struct Train {
       return 0;
     }
     if (config.data.dir.empty()) fail("no --data; name a folder made by tally data build");
-    TrainerOptions options;
     options.resume = resume || !resume_from.empty();
     options.resume_from = resume_from;
     options.out = run_of(*this);
@@ -110,6 +113,7 @@ struct Train {
 
   void print_end(const Trainer& t, bool complete) const {
     const std::string run = t.folder().path().string();
+    if (t.out_of_time()) say("the time limit of {} would be passed by another step\n", config.train.time_limit);
     if (t.measured().steps > 0) fmt::print("{}\n", ledger_table(t.plan(), t.measured()));
     if (t.profiler() != nullptr) {
       fmt::print("{}", profile_text(t.profiler()->profile()));

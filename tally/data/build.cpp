@@ -22,12 +22,13 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 // The shards of one split: as many tokens each as allowed, the next opened by the first token that needs it.
 class SplitWriter {
  public:
-  SplitWriter(const fs::path& folder, const char* name, const Tokenizer& tokenizer, int64_t shard_tokens)
+  SplitWriter(const fs::path& folder, const char* name, const Tokenizer& tokenizer, const BuildOptions& options)
       : folder_(folder),
         name_(name),
         vocab_size_(tokenizer.vocab_size()),
         hash_(tokenizer_hash_from_hex(tokenizer.hash(), "the tokenizer")),
-        shard_tokens_(shard_tokens) {}
+        shard_tokens_(options.shard_tokens),
+        most_shards_(options.most_shards) {}
 
   void add(std::span<const int32_t> ids) {
     while (!ids.empty()) {
@@ -53,6 +54,8 @@ class SplitWriter {
 
  private:
   void open() {
+    if (info.shards == most_shards_)
+      fail("more than {} shards of {} tokens; give a larger shard_tokens", most_shards_, shard_tokens_);
     const fs::path path = folder_ / fmt::format("{}_{:05d}.tok", name_, info.shards++);
     writer_ = std::make_unique<ShardWriter>(path, vocab_size_, hash_);
   }
@@ -60,7 +63,7 @@ class SplitWriter {
   const char* name_;
   int64_t vocab_size_;
   TokenizerHash hash_;
-  int64_t shard_tokens_;
+  int64_t shard_tokens_, most_shards_;
   std::unique_ptr<ShardWriter> writer_;
 };
 
@@ -238,8 +241,8 @@ DataInfo build_data(const Tokenizer& tokenizer, const BuildOptions& options, con
   const std::vector<Input> inputs = open_inputs(options.inputs, work.path());
   const Split split =
       find_split(inputs, options.separator, options.val_fraction, tokenizer.kind() == TokenizerKind::kChar);
-  SplitWriter train(work.path(), "train", tokenizer, options.shard_tokens);
-  SplitWriter val(work.path(), "val", tokenizer, options.shard_tokens);
+  SplitWriter train(work.path(), "train", tokenizer, options);
+  SplitWriter val(work.path(), "val", tokenizer, options);
   Encoder encoder(tokenizer, options, split.total_bytes, progress);
   int64_t index = 0;
   for_each_document(inputs, options.separator, [&](const Document& d) {

@@ -25,6 +25,7 @@ struct BuildOptions {
   std::string separator;                    // between documents in a file; empty: a file is a document
   std::string end_token = "<|endoftext|>";  // put behind each document if the tokenizer has it; empty: never
   int64_t shard_tokens = 100'000'000;       // most tokens of a shard
+  int64_t most_shards = 100'000;            // of a split: names have five digits and are read in their order
   bool overwrite = false;                   // replace a data folder that is there
 };
 

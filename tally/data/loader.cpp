@@ -2,11 +2,11 @@
 #include "tally/data/loader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "tally/base/error.h"
 #include "tally/base/rng.h"
+#include "tally/data/permutation.h"
 
 namespace tally {
 namespace {
@@ -36,11 +36,11 @@ void fill_rows(const TokenSource& source, int64_t rows, int64_t context, int32_t
 
 void fill_windows(const TokenSource& source, const int64_t* starts, int64_t batch, int64_t context, int32_t* inputs,
                   int32_t* targets) {
+  std::vector<int32_t> window(static_cast<size_t>(context) + 1);
   for (int64_t b = 0; b < batch; ++b) {
-    int32_t *in = inputs + b * context, *out = targets + b * context;
-    source.read(starts[b], context, in);
-    std::memcpy(out, in + 1, static_cast<size_t>(context - 1) * sizeof(int32_t));
-    source.read(starts[b] + context, 1, out + context - 1);
+    source.read(starts[b], context + 1, window.data());
+    std::copy_n(window.begin(), context, inputs + b * context);
+    std::copy_n(window.begin() + 1, context, targets + b * context);
   }
 }
 
@@ -57,6 +57,29 @@ int64_t RandomWindows::start(int64_t step, int64_t row) const {
 }
 
 void RandomWindows::fill(const TokenSource& source, int64_t step, int32_t* inputs, int32_t* targets) const {
+  fill_rows(source, batch_, context_, inputs, targets, [&](int64_t b) { return start(step, b); });
+}
+
+EpochWindows::EpochWindows(uint64_t seed, int64_t n_tokens, int64_t batch, int64_t context, bool shuffle)
+    : seed_(seed), n_tokens_(n_tokens), batch_(batch), context_(context), windows_(0), shuffle_(shuffle) {
+  check_sizes(batch, context);
+  check_window(n_tokens, context);
+  windows_ = shuffle ? std::max<int64_t>(1, n_tokens / context - 1) : (n_tokens - 1) / context;
+}
+
+int64_t EpochWindows::epoch(int64_t step, int64_t row) const { return (step * batch_ + row) / windows_; }
+
+int64_t EpochWindows::start(int64_t step, int64_t row) const {
+  const int64_t position = step * batch_ + row, epoch = position / windows_, window = position % windows_;
+  if (!shuffle_) return window * context_;
+  const auto draw = 2 * static_cast<uint64_t>(epoch), stream = static_cast<uint64_t>(RandomStream::kData);
+  const Permutation order(random_u64(seed_, stream, draw), static_cast<uint64_t>(windows_));
+  const int64_t cuts = std::min(context_, n_tokens_ - windows_ * context_);
+  const auto cut = random_below(seed_, stream, draw + 1, static_cast<uint64_t>(cuts));
+  return static_cast<int64_t>(cut) + static_cast<int64_t>(order(static_cast<uint64_t>(window))) * context_;
+}
+
+void EpochWindows::fill(const TokenSource& source, int64_t step, int32_t* inputs, int32_t* targets) const {
   fill_rows(source, batch_, context_, inputs, targets, [&](int64_t b) { return start(step, b); });
 }
 

@@ -51,6 +51,105 @@ TEST(Loader, RandomWindowsAreAFormulaOfTheStep) {
   EXPECT_EQ(a.start(5, 2), RandomWindows(7, 1000, 1, 5).start(17, 0));  // 5 * 3 + 2: the batch size does not matter
 }
 
+// Shards of odd sizes, among them empty ones and ones shorter than a window, that hold 0, 1, 2, ... one after another.
+TokenSource odd_shards(const test::TempFolder& folder, int64_t* tokens) {
+  int32_t next = 0;
+  int file = 0;
+  for (const int size : {37, 0, 1, 5, 128, 64, 3, 211, 0, 7}) {
+    std::vector<int32_t> ids(static_cast<size_t>(size));
+    for (int32_t& id : ids) id = next++;
+    ShardWriter writer(folder / fmt::format("train_{:05d}.tok", file++), 65536, {});
+    writer.add(ids);
+    writer.commit();
+  }
+  *tokens = next;
+  return TokenSource::open(folder.path().string(), 65536);
+}
+
+// Rows of 3 and epochs of W windows that 3 does not divide: epochs end inside batches.
+TEST(Loader, EpochWindowsReadEveryTokenOnceAnEpoch) {
+  const test::TempFolder folder;
+  int64_t n = 0;
+  const TokenSource source = odd_shards(folder, &n);
+  constexpr int64_t kBatch = 3, kContext = 8, kEpochs = 4;
+  for (const bool shuffle : {false, true}) {
+    const EpochWindows windows(7, n, kBatch, kContext, shuffle);
+    ASSERT_EQ(windows.windows(), shuffle ? n / 8 - 1 : (n - 1) / 8);
+    ASSERT_NE(windows.windows() % kBatch, 0);
+    std::vector<std::vector<int32_t>> seen(kEpochs);  // inputs in the order in which they come, by epoch
+    std::vector<int32_t> in(kBatch * kContext), out(kBatch * kContext);
+    for (int64_t step = 0; windows.epoch(step, 0) < kEpochs; ++step) {
+      EpochWindows(7, n, kBatch, kContext, shuffle).fill(source, step, in.data(), out.data());  // as after a resume
+      for (int64_t row = 0; row < kBatch; ++row) {
+        const int64_t epoch = windows.epoch(step, row), start = windows.start(step, row);
+        for (int64_t i = 0; i < kContext; ++i) {
+          EXPECT_EQ(in[static_cast<size_t>(row * kContext + i)], start + i);
+          EXPECT_EQ(out[static_cast<size_t>(row * kContext + i)], start + i + 1);
+          if (epoch < kEpochs) seen[static_cast<size_t>(epoch)].push_back(in[static_cast<size_t>(row * kContext + i)]);
+        }
+      }
+    }
+    for (const auto& epoch : seen) {
+      std::vector<int32_t> sorted = epoch;
+      std::sort(sorted.begin(), sorted.end());
+      ASSERT_EQ(static_cast<int64_t>(sorted.size()), windows.windows() * kContext);
+      for (size_t i = 0; i < sorted.size(); ++i) ASSERT_EQ(sorted[i], sorted[0] + static_cast<int32_t>(i));
+      EXPECT_EQ(epoch == sorted, !shuffle);
+    }
+    EXPECT_EQ(seen[0] == seen[1], !shuffle);
+  }
+}
+
+TEST(Loader, ShuffledEpochsCutTheTextAtOtherPlaces) {
+  const EpochWindows windows(1, 1000, 1, 8, true);
+  std::set<int64_t> cuts;
+  for (int64_t epoch = 0; epoch < 200; ++epoch) {
+    int64_t least = 1000, most = 0;
+    for (int64_t i = 0; i < windows.windows(); ++i) {
+      const int64_t start = windows.start(epoch * windows.windows() + i, 0);
+      least = std::min(least, start), most = std::max(most, start);
+    }
+    EXPECT_EQ(most, least + (windows.windows() - 1) * 8);
+    EXPECT_LT(most + 8, 1000);
+    cuts.insert(least);
+  }
+  EXPECT_EQ(cuts, (std::set<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Loader, EpochWindowsOfTheSmallestData) {
+  for (int64_t n = 9; n < 40; ++n)
+    for (const bool shuffle : {false, true}) {
+      const EpochWindows windows(3, n, 2, 8, shuffle);
+      ASSERT_GE(windows.windows(), 1);
+      for (int64_t step = 0; step < 100; ++step)
+        for (int64_t row = 0; row < 2; ++row) {
+          ASSERT_GE(windows.start(step, row), 0);
+          ASSERT_LE(windows.start(step, row) + 8, n - 1);
+        }
+    }
+  expect_error([] { EpochWindows(1, 8, 1, 8, true); }, "the data holds 8 tokens; a window of context 8 needs 9");
+}
+
+// 3 * 2^40 tokens: positions are exact beyond 32 bits, and the batch size only groups them.
+TEST(Loader, EpochWindowsOfTrillionsOfTokens) {
+  const int64_t n = (int64_t{3} << 40) + 5, context = 1024;
+  const EpochWindows windows(9, n, 1, context, true), batches(9, n, 16, context, true), order(9, n, 16, context, false);
+  std::set<int64_t> starts;
+  const int64_t first = windows.windows() - 50'000;  // over the end of an epoch
+  int64_t beyond = 0;
+  for (int64_t i = first; i < first + 50'000; ++i) {
+    const int64_t start = windows.start(i, 0);
+    ASSERT_TRUE(start >= 0 && start + context < n);
+    EXPECT_EQ(batches.start(i / 16, i % 16), start);
+    EXPECT_TRUE(starts.insert(start).second);
+    beyond += start > (int64_t{1} << 32) ? 1 : 0;
+  }
+  EXPECT_GT(beyond, 49'000);
+  EXPECT_EQ(windows.epoch(windows.windows() - 1, 0), 0);
+  EXPECT_EQ(windows.epoch(windows.windows(), 0), 1);
+  EXPECT_EQ(order.start((int64_t{1} << 31) / 16, 3), (int64_t{1} << 41) + 3 * context);
+}
+
 // Shards of these sizes, batch 2, context 8: ranks * batch * context + 1 tokens must fit.
 TEST(Loader, O17FullStepsOfAShard) {
   const std::vector<int64_t> tokens = {100, 97, 96, 17, 16};

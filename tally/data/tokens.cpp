@@ -1,4 +1,4 @@
-// Finds out what a path means, maps it, and reads ranges that may cross shards.
+// Finds out what a path means and where its ids lie, and reads ranges that may cross shards.
 #include "tally/data/tokens.h"
 
 #include <algorithm>
@@ -36,30 +36,40 @@ std::vector<fs::path> shards_of(const fs::path& folder, const std::string& split
 
 void TokenSource::add(Part part) {
   part.begin = size_;
-  size_ += part.ids.size();
+  size_ += part.size;
   parts_.push_back(std::move(part));
+}
+
+void TokenSource::add_shard(const fs::path& path) {
+  const size_t file = files_->add(path);
+  std::array<std::byte, kShardHeaderBytes> head{};
+  const std::span there = std::span(head).first(std::min<uint64_t>(files_->size(file), head.size()));
+  files_->read(file, 0, there);
+  const ShardHeader h = parse_shard_header(there, files_->size(file), path.string());
+  add({path.string(), file, h.type, kShardHeaderBytes, static_cast<int64_t>(h.tokens), h, 0});
 }
 
 TokenSource TokenSource::open(const std::string& path, int64_t vocab_size, const std::string& split) {
   TokenSource source;
   source.vocab_size_ = vocab_size;
-  const auto add_shard = [&](const fs::path& file) {
-    const auto shard = std::make_shared<const Shard>(file);
-    source.add({file.string(), shard->ids(), 0, shard, shard.get()});
+  // `ids` lies in a map of the file that is let go.
+  const auto add_file = [&](const std::string& name, const IdSpan& ids, uint64_t offset) {
+    source.add({name, source.files_->add(name), ids.type, offset, ids.size(), std::nullopt, 0});
   };
   const auto [file, type] = raw_type(path);
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    for (const fs::path& shard : shards_of(path, split)) add_shard(shard);
-    source.require_tokenizer(source.parts_.front().shard->tokenizer_hash());
+    for (const fs::path& shard : shards_of(path, split)) source.add_shard(shard);
+    source.require_tokenizer(source.parts_.front().shard->tokenizer);
   } else if (type && !(file != path && fs::exists(path, error))) {
-    const auto mapped = std::make_shared<const MappedFile>(file);
-    source.add({file, parse_raw_ids(mapped->bytes(), *type, file), 0, mapped, nullptr});
+    const MappedFile mapped{fs::path(file)};
+    add_file(file, parse_raw_ids(mapped.bytes(), *type, file), 0);
   } else if (path.ends_with(".npy")) {
-    const auto npy = std::make_shared<const NpyFile>(path);
-    source.add({path, npy->at("").ids(path), 0, npy, nullptr});
+    const MappedFile mapped{fs::path(path)};
+    const IdSpan ids = parse_npy(mapped.bytes(), path).ids(path);
+    add_file(path, ids, ids.data.empty() ? 0 : static_cast<uint64_t>(ids.data.data() - mapped.bytes().data()));
   } else if (path.ends_with(".tok") || !fs::exists(path, error)) {
-    add_shard(path);
+    source.add_shard(path);
   } else {
     fail("{}: what it holds is not known; add :u16, :u32 or :i32 to the name of a headerless file of token ids", path);
   }
@@ -68,7 +78,7 @@ TokenSource TokenSource::open(const std::string& path, int64_t vocab_size, const
 
 int64_t TokenSource::documents() const {
   int64_t n = 0;
-  for (const Part& p : parts_) n += p.shard == nullptr ? 0 : p.shard->documents();
+  for (const Part& p : parts_) n += p.shard ? static_cast<int64_t>(p.shard->documents) : 0;
   return n;
 }
 
@@ -84,23 +94,66 @@ void TokenSource::read(int64_t start, int64_t n, int32_t* out) const {
   auto part = std::upper_bound(parts_.begin(), parts_.end(), start,
                                [](int64_t position, const Part& p) { return position < p.begin; });
   for (--part; n > 0; ++part) {
-    const int64_t inside = start - part->begin, count = std::min(n, part->ids.size() - inside);
-    const int64_t bad = part->ids.copy(inside, count, vocab_size_, out);
-    if (bad >= 0)
-      fail("{}: token {} at position {} is outside the vocabulary of {}", part->file, out[bad - inside], bad,
-           vocab_size_);
+    const int64_t inside = start - part->begin, count = std::min(n, part->size - inside);
+    read_part(*part, inside, count, out);
     start += count, n -= count, out += count;
   }
 }
 
+void TokenSource::read_part(const Part& part, int64_t start, int64_t n, int32_t* out) const {
+  constexpr int64_t kPiece = 1 << 16;
+  const int64_t width = id_bytes(part.type);
+  std::vector<std::byte> bytes(static_cast<size_t>(std::min(n, kPiece) * width));
+  for (int64_t done = 0; done < n;) {
+    const int64_t count = std::min(n - done, kPiece);
+    const std::span piece = std::span(bytes).first(static_cast<size_t>(count * width));
+    const uint64_t offset = part.offset + static_cast<uint64_t>((start + done) * width);
+    for (int tries = 0; !files_->read(part.file, offset, piece); ++tries) {
+      if (tries == 3) fail_run("{}: is being written while it is read", part.name);
+      accept_changed(part);
+    }
+    const int64_t bad = IdSpan{part.type, piece}.copy(0, count, vocab_size_, out + done);
+    if (bad >= 0)
+      fail("{}: token {} at position {} is outside the vocabulary of {}", part.name, out[done + bad],
+           start + done + bad, vocab_size_);
+    done += count;
+  }
+}
+
+void TokenSource::accept_changed(const Part& part) const {
+  const uint64_t before = files_->size(part.file);
+  files_->accept(part.file, [&] {
+    if (!part.shard && files_->size(part.file) == before) return;  // nothing says what it should hold
+    try {
+      verify_part(part);
+    } catch (const Error& e) {
+      fail_run("{} (it was replaced or written to since it was opened)", e.what());
+    }
+  });
+}
+
+void TokenSource::verify_part(const Part& part) const {
+  const uint64_t size = files_->size(part.file);
+  if (!part.shard) fail("{}: holds {} bytes now", part.name, size);
+  std::vector<std::byte> bytes;
+  const auto read = [&](uint64_t offset, uint64_t n) {
+    bytes.resize(n);
+    files_->read(part.file, offset, bytes);
+    return Bytes(bytes);
+  };
+  const ShardHeader now = parse_shard_header(read(0, std::min<uint64_t>(size, kShardHeaderBytes)), size, part.name);
+  verify_shard(now, part.name, read);
+  if (!(now == *part.shard)) fail("{}: is another shard now", part.name);
+}
+
 void TokenSource::verify() const {
   for (const Part& p : parts_)
-    if (p.shard != nullptr) p.shard->verify();
+    if (p.shard) verify_part(p);
 }
 
 void TokenSource::require_tokenizer(const TokenizerHash& hash) const {
   for (const Part& p : parts_)
-    if (p.shard != nullptr) p.shard->require_tokenizer(hash);
+    if (p.shard) p.shard->require_tokenizer(hash, p.name);
 }
 
 }  // namespace tally

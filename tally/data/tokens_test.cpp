@@ -116,7 +116,85 @@ TEST(Tokens, ErrorsNameFileAndPosition) {
   EXPECT_EQ(TokenSource().size(), 0);
 }
 
-TEST(Tokens, CopiesShareTheMap) {
+TEST(Tokens, TenThousandShardsWithFewOpenFiles) {
+  const test::TempFolder folder;
+  constexpr int kShards = 10'000;
+  const std::vector<int32_t> ids = {0, 1, 2};
+  write_shard(folder / "train_00000.tok", ids);
+  for (int i = 1; i < kShards; ++i)
+    fs::create_hard_link(folder / "train_00000.tok", folder / fmt::format("train_{:05d}.tok", i));
+  const TokenSource source = TokenSource::open(folder.path().string(), 300);
+  EXPECT_EQ(source.size(), 3 * kShards);
+  EXPECT_LE(source.open_files(), 64);
+  for (int64_t i = 0; i < 5'000; ++i) {
+    const int64_t position = i * 7919 % (3 * kShards - 4);
+    int32_t part[4];
+    source.read(position, 4, part);
+    for (int64_t k = 0; k < 4; ++k) ASSERT_EQ(part[k], (position + k) % 3);
+  }
+  EXPECT_EQ(source.open_files(), 64);
+}
+
+// What may happen to a shard under a run; each names the file and leaves the program alive.
+TEST(Tokens, ShardsThatChangeWhileTheyAreRead) {
+  const test::TempFolder folder;
+  const std::vector<int32_t> ids = numbers(5000);
+  const fs::path path = folder / "train_00000.tok";
+  std::vector<int32_t> out(100);
+  const auto opened = [&] {
+    write_shard(path, ids);
+    TokenSource source = TokenSource::open(folder.path().string(), 300);
+    source.read(4000, 100, out.data());
+    return source;
+  };
+  const auto expect_run_error = [&](const TokenSource& source, const std::string& part) {
+    expect_error([&] { source.read(4000, 100, out.data()); }, "train_00000.tok: " + part);
+    EXPECT_THROW(source.read(4000, 100, out.data()), RunError);
+  };
+  TokenSource source = opened();
+  fs::resize_file(path, 3000);
+  expect_run_error(source, "ends at byte 3000 now; it held 10264 when it was opened");
+  source = opened();
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(9000).put('x');
+  expect_run_error(source, "damaged: the tokens have the sum");
+  source = opened();
+  write_shard(path, ids);  // the same content under the name: the open file still holds it
+  source.read(4000, 100, out.data());
+  const std::string content = read_file(path);
+  std::ofstream(path, std::ios::binary) << content;  // the same content in the same file
+  source = opened();
+  std::ofstream(path, std::ios::binary) << content;
+  source.read(4000, 100, out.data());
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), ids.begin() + 4000));
+  const std::vector<int32_t> others(5000, 7);
+  fs::remove(path);
+  source = opened();
+  write_shard(folder / "other", others);
+  std::ofstream(path, std::ios::binary) << read_file(folder / "other");
+  expect_run_error(source, "is another shard now");
+}
+
+TEST(Tokens, ShardsThatGoBeforeTheirFirstRead) {
+  const test::TempFolder folder;
+  write_shard(folder / "train_00000.tok", numbers(50));
+  write_shard(folder / "train_00001.tok", numbers(50));
+  const TokenSource source = TokenSource::open(folder.path().string(), 300);
+  std::vector<int32_t> out(100);
+  source.read(0, 50, out.data());
+  fs::rename(folder / "train_00001.tok", folder / "away");
+  source.read(0, 50, out.data());
+  // Its header was read when the folder was opened, so its descriptor is still there.
+  source.read(0, 100, out.data());
+  for (int i = 2; i < 80; ++i) write_shard(folder / fmt::format("train_{:05d}.tok", i), numbers(50));
+  fs::rename(folder / "away", folder / "train_00001.tok");
+  const TokenSource many = TokenSource::open(folder.path().string(), 300);
+  fs::remove(folder / "train_00001.tok");
+  expect_error([&] { many.read(0, 100, out.data()); }, "train_00001.tok: is gone since it was opened");
+  write_shard(folder / "train_00001.tok", numbers(50));
+  many.read(0, 100, out.data());  // back again
+}
+
+TEST(Tokens, CopiesShareTheFiles) {
   const test::TempFolder folder;
   const std::vector<int32_t> ids = numbers(20);
   write_shard(folder / "x.tok", ids);

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,31 @@ std::string hex(const TokenizerHash& hash);  // 32 lower-case digits
 // From 32 hexadecimal digits; throws Error naming `where` for anything else.
 TokenizerHash tokenizer_hash_from_hex(std::string_view digits, const std::string& where);
 
+constexpr size_t kShardHeaderBytes = 256;
+
+struct ShardHeader {
+  IdType type = IdType::kU16;
+  uint64_t tokens = 0, documents = 0;
+  TokenizerHash tokenizer{};
+  uint64_t ids_sum = 0, ends_sum = 0;
+
+  uint64_t id_bytes() const { return tokens * static_cast<uint64_t>(tally::id_bytes(type)); }
+  uint64_t ends_at() const { return kShardHeaderBytes + id_bytes(); }
+  uint64_t file_bytes() const { return ends_at() + documents * 8; }
+  // Throws Error naming the file and both hashes when the shard was made by another tokenizer.
+  void require_tokenizer(const TokenizerHash& hash, const std::string& name) const;
+  bool operator==(const ShardHeader&) const = default;
+};
+
+// `head`: the first kShardHeaderBytes of a file of `file_bytes` bytes, or all of a shorter one. Throws Error naming the
+// file: not a shard, damaged, truncated, too long.
+ShardHeader parse_shard_header(Bytes head, uint64_t file_bytes, const std::string& name);
+
+// `n` bytes of a shard's file from `offset`; valid until the next call.
+using ReadShard = std::function<Bytes(uint64_t offset, uint64_t n)>;
+// Reads all bytes: both sums, and the ends ascending and inside. Throws Error naming the file and the wrong part.
+void verify_shard(const ShardHeader& header, const std::string& name, const ReadShard& read);
+
 class Shard {
  public:
   Shard() = default;
@@ -45,21 +71,19 @@ class Shard {
   int64_t tokens() const { return ids_.size(); }
   int64_t documents() const { return static_cast<int64_t>(ends_.size() / 8); }
   int64_t document_end(int64_t document) const;  // position behind its last token
-  const TokenizerHash& tokenizer_hash() const { return hash_; }
+  const TokenizerHash& tokenizer_hash() const { return header_.tokenizer; }
 
-  // Reads all bytes: both sums, and the ends ascending and inside. Throws Error naming the file and the wrong part.
-  void verify() const;
-  // Throws Error naming the file and both hashes when the shard was made by another tokenizer.
-  void require_tokenizer(const TokenizerHash& hash) const;
+  void verify() const;  // verify_shard()
+  void require_tokenizer(const TokenizerHash& hash) const { header_.require_tokenizer(hash, name_); }
 
  private:
   void read(Bytes bytes);
   MappedFile mapped_;
   std::string name_;
+  ShardHeader header_;
+  Bytes bytes_;
   IdSpan ids_;
   Bytes ends_;
-  TokenizerHash hash_{};
-  uint64_t ids_sum_ = 0, ends_sum_ = 0;
 };
 
 // Writes one shard as the tokens come; nothing appears under `path` before commit(). Memory: 8 bytes a document.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tally/base/error.h"
+#include "tally/core/dtype.h"
 #include "tally/nn/state.h"
 
 namespace tally {
@@ -48,6 +49,7 @@ CheckpointState parse_state(const Json& json) {
   s.optimizer_sum = json.at("sums").at(kOptimizerFile).as_string();
   if (s.step < 0 || s.optimizer_steps < 0) fail("a number of steps is negative");
   if (json.at("config_hash").as_string() != hash_of(s.identity)) fail("config and config_hash do not agree");
+  if (s.identity.find("data.order") == nullptr) s.identity.set("data.order", "random");  // the only one there was
   return s;
 }
 
@@ -116,16 +118,17 @@ Json CheckpointState::to_json(int64_t model_bytes, int64_t optimizer_bytes) cons
       .set("tally_version", kTallyVersion);
 }
 
+// Read, not mapped: an I/O error under a map would be a signal that ends a run.
 std::string hash_of_file(const fs::path& file) {
-  // In pieces: the pages of a map would count as memory of the process, which a run has just planned to the byte.
   std::ifstream in(file, std::ios::binary);
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  std::vector<char> piece(size_t{1} << 20);
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0)
-    XXH3_64bits_update(state.get(), piece.data(), static_cast<size_t>(in.gcount()));
-  if (!in.eof()) fail("{}: cannot be read", file.string());
-  return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+  if (!in) fail_run("{}: cannot be read", file.string());
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> sum(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(sum.get());
+  std::vector<char> buffer(size_t{1} << 20);
+  while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0)
+    XXH3_64bits_update(sum.get(), buffer.data(), static_cast<size_t>(in.gcount()));
+  if (in.bad()) fail_run("{}: cannot be read to its end", file.string());
+  return fmt::format("{:016x}", XXH3_64bits_digest(sum.get()));
 }
 
 void load_model(const fs::path& folder, const CheckpointState& state, const std::vector<Param>& params) {
@@ -139,6 +142,13 @@ void remove_checkpoint(const fs::path& folder) {
   fs::remove_all(aside, error);
   fs::rename(folder, aside, error);
   if (!error) fs::remove_all(aside, error);
+}
+
+int64_t checkpoint_bytes(const std::vector<Param>& params, Optimizer& optimizer) {
+  int64_t bytes = kStateBytes;
+  for (const auto& list : {params, optimizer.state()})
+    for (const Param& p : list) bytes += p.tensor->numel() * item_size(p.tensor->dtype());
+  return bytes + bytes / 20 + (256 << 10);
 }
 
 std::string checkpoint_name(int64_t step) { return fmt::format("step_{:08d}", step); }

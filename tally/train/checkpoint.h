@@ -35,6 +35,9 @@ struct CheckpointState {
 
 std::string checkpoint_name(int64_t step);  // "step_00000200"
 
+// What a checkpoint takes on the disk, with a twentieth and 256 KiB to spare for headers, blocks and the lines of logs.
+int64_t checkpoint_bytes(const std::vector<Param>& params, Optimizer& optimizer);
+
 // Writes the folder `checkpoints`/checkpoint_name(state.step) and returns it. One of that name that is there already is
 // replaced. Throws RunError on a full disk; the temporary is then removed and what was there is as before.
 fs::path save_checkpoint(const fs::path& checkpoints, const CheckpointState& state, const std::vector<Param>& params,

@@ -8,7 +8,12 @@
 
 namespace tally {
 
-void DataConfig::fields(Fields& f) { f("dir", dir, "data folder made by tally data build"); }
+void DataConfig::fields(Fields& f) {
+  f("dir", dir, "data folder made by tally data build");
+  f("order", order,
+    "of the training windows: random places, shuffle (each once an epoch, in an order of the epoch's own), sequential",
+    {"random", "shuffle", "sequential"});
+}
 
 void TrainConfig::fields(Fields& f) {
   f("steps", steps, "updates of the parameters", 0, 1e12);
@@ -21,7 +26,12 @@ void TrainConfig::fields(Fields& f) {
   f("eval_batches", eval_batches, "batches of a validation loss, spread evenly; 0 is the whole validation set", 0,
     1e12);
   f("checkpoint_every", checkpoint_every, "steps between checkpoints; 0 is only at the end and at a new best", 0, 1e12);
+  f("checkpoint_minutes", checkpoint_minutes, "minutes between checkpoints, besides checkpoint_every; 0 is none", 0,
+    1e6);
   f("keep_last", keep_last, "checkpoints that are kept besides the best", 1, 1e6);
+  f("save_wait", save_wait, "seconds in which the last save is tried again if the disk is full", 0, 1e6);
+  f("time_limit", time_limit, "stop and save before this much time has passed: 90s, 5m, 2h30m; empty is no limit");
+  f("tensorboard", tensorboard, "write the metrics as TensorBoard event files too, to RUN/tensorboard");
   f("sample_every", sample_every, "steps between samples; 0 is only at the end", 0, 1e12);
   f("sample_tokens", sample_tokens, "length of a sample; 0 is none", 0, 1e6);
   f("sample_prompt", sample_prompt, "what a sample goes on from");
@@ -36,8 +46,28 @@ void RunConfig::fields(Fields& f) {
   f.group("train", train);
 }
 
+double duration_seconds(const std::string& text) {
+  double seconds = 0;
+  size_t at = 0;
+  for (const auto& [unit, size] : {std::pair('d', 86400.0), {'h', 3600.0}, {'m', 60.0}, {'s', 1.0}}) {
+    const size_t end = text.find_first_not_of("0123456789.", at);
+    if (end == std::string::npos || end == at || text[end] != unit) continue;
+    size_t used = 0;
+    try {
+      seconds += size * std::stod(text.substr(at, end - at), &used);
+    } catch (const std::exception&) {
+    }
+    if (used != end - at) break;
+    at = end + 1;
+  }
+  if (at != text.size() || !(seconds > 0))
+    fail("train.time_limit is '{}'; it is written as 90s, 5m, 2h30m or 1d12h, and is more than nothing", text);
+  return seconds;
+}
+
 void RunConfig::check() const {
   model.check();
+  time_limit_seconds();
   if (context() > model.context) fail("train.context {} is longer than model.context {}", train.context, model.context);
   if (train.steps > 0 && schedule.warmup > train.steps)
     fail("schedule.warmup {} is longer than the run: train.steps {}", schedule.warmup, train.steps);
@@ -76,7 +106,7 @@ Json identity_of(const RunConfig& config) {
     const bool train = field.key.starts_with("train.");
     const bool counts = field.key == "train.batch" || field.key == "train.context" || field.key == "train.accumulate" ||
                         field.key == "train.seed";
-    if (field.key.starts_with("data.") || (train && !counts)) continue;
+    if (field.key == "data.dir" || (train && !counts)) continue;
     identity.set(field.key, field.get());
   }
   return identity;

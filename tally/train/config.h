@@ -12,7 +12,8 @@ namespace tally {
 constexpr const char* kTallyVersion = "0.1.0";
 
 struct DataConfig {
-  std::string dir;  // as `tally data build` makes it
+  std::string dir;               // as `tally data build` makes it
+  std::string order = "random";  // of the training windows: "random", "shuffle" or "sequential"
   void fields(Fields& f);
 };
 
@@ -26,13 +27,20 @@ struct TrainConfig {
   int64_t eval_every = 200;        // 0: never
   int64_t eval_batches = 0;        // 0: the whole validation set
   int64_t checkpoint_every = 200;  // 0: only at the end and for a new best validation loss
+  double checkpoint_minutes = 0;   // of the steady clock, beside checkpoint_every; 0: never
   int64_t keep_last = 2;
+  double save_wait = 60;   // seconds in which a last save that fails is tried again
+  std::string time_limit;  // "2h30m"; "" is none
+  bool tensorboard = false;
   int64_t sample_every = 0;  // 0: only at the end
   int64_t sample_tokens = 200;
   std::string sample_prompt;
   double sample_temperature = 0.8;
   void fields(Fields& f);
 };
+
+// "90s", "5m", "2h30m", "1d12h" in seconds. Throws Error saying how it is written.
+double duration_seconds(const std::string& text);
 
 struct RunConfig {
   ModelConfig model;
@@ -46,6 +54,7 @@ struct RunConfig {
   void check() const;
   int64_t context() const { return train.context > 0 ? train.context : model.context; }
   int64_t tokens_per_step() const { return train.batch * train.accumulate * context(); }
+  double time_limit_seconds() const { return train.time_limit.empty() ? 0 : duration_seconds(train.time_limit); }
   double learning_rate(int64_t step) const { return optim.lr * schedule_factor(schedule, step, train.steps); }
 
   Json to_json() const;

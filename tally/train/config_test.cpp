@@ -42,6 +42,28 @@ TEST(RunConfig, CheckNamesBothKeys) {
   expect_error([&] { c.check(); }, "too large");
 }
 
+TEST(RunConfig, Durations) {
+  for (const auto& [text, seconds] : {std::pair("90s", 90.0),
+                                      {"5m", 300.0},
+                                      {"2h30m", 9000.0},
+                                      {"1d12h", 129600.0},
+                                      {"0.5h", 1800.0},
+                                      {"1h0m1s", 3601.0}})
+    EXPECT_EQ(duration_seconds(text), seconds) << text;
+  for (const char* bad : {"", "90", "s", "0s", "-5m", "5m2h", "5 m", "2h30", "1.2.3s", "nans", "5mm", "."})
+    expect_error([&] { duration_seconds(bad); }, "it is written as 90s, 5m, 2h30m or 1d12h");
+  RunConfig c;
+  c.train.time_limit = "soon";
+  expect_error([&] { c.check(); }, "train.time_limit is 'soon'");
+}
+
+TEST(RunConfig, OrderOfTheDataIsPartOfTheIdentity) {
+  RunConfig a, b;
+  b.data.order = "shuffle";
+  EXPECT_EQ(first_difference(identity_of(a), identity_of(b)),
+            "data.order is \"random\" in the checkpoint and \"shuffle\" here");
+}
+
 TEST(RunConfig, IdentityLeavesOutWhatOnlyWatches) {
   RunConfig a, b;
   b.data.dir = "elsewhere", b.train.steps = 7, b.train.log_every = 1, b.train.keep_last = 9, b.train.context = 64;

@@ -1,14 +1,11 @@
 #include "tally/train/log.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 #include "tally/base/error.h"
 #include "tally/train/report.h"
@@ -40,31 +37,11 @@ std::string metrics_until(const std::string& text, int64_t step) {
   return kept;
 }
 
-MetricsFile::MetricsFile(const fs::path& path, int64_t step) : path_(path) {
+MetricsFile::MetricsFile(const fs::path& path, int64_t step) {
   std::error_code error;
   const std::string before = step > 0 && fs::exists(path, error) ? read_file(path) : "";
   write_file_atomic(path, metrics_until(before, step));
-  fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0) fail("{}: cannot be opened for writing ({})", path.string(), std::strerror(errno));
-}
-
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void MetricsFile::add(const Json& line) {
-  const std::string text = line.dump() + "\n";
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(fd_, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail_run("{}: cannot be written ({})", path_.string(), std::strerror(n < 0 ? errno : ENOSPC));
-    done += static_cast<size_t>(n);
-  }
-}
-
-void MetricsFile::flush() {
-  if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP)
-    fail_run("{}: cannot be flushed ({})", path_.string(), std::strerror(errno));
+  file_ = std::make_unique<AppendFile>(path);
 }
 
 Progress::Progress(int64_t steps, bool quiet) : steps_(steps), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}

@@ -2,29 +2,26 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
-#include "tally/base/file.h"
 #include "tally/base/json.h"
+#include "tally/train/append_file.h"
 
 namespace tally {
 
-// metrics.jsonl: objects with "step" first. Every line is written at once; a torn last line of a killed run is dropped
-// when the file is opened again.
+// metrics.jsonl: objects with "step" first. Every line is written at once, or as soon as the disk takes it
+// (append_file.h); a torn last line of a killed run is dropped when the file is opened again.
 class MetricsFile {
  public:
   // Keeps the lines up to `step` (with step 0 none) and appends from there, so that the file of a resumed run equals
   // that of an uninterrupted one but for times.
   MetricsFile(const fs::path& path, int64_t step);
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
-  ~MetricsFile();
-  void add(const Json& line);  // throws RunError naming the file on a full disk
-  void flush();                // to the disk, before a checkpoint that counts on the lines
+  void add(const Json& line) { file_->add(line.dump() + "\n"); }
+  AppendFile& file() { return *file_; }
 
  private:
-  fs::path path_;
-  int fd_ = -1;
+  std::unique_ptr<AppendFile> file_;
 };
 
 // The complete lines of a metrics text whose "step" is at most `step`.

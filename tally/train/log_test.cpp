@@ -34,7 +34,7 @@ TEST(Metrics, AppendsAfterResume) {
   std::ofstream(path, std::ios::app) << "{\"step\":5,\"lo";
   MetricsFile m(path, 3);
   m.add(Json::object().set("step", int64_t{4}));
-  m.flush();
+  m.file().flush();
   EXPECT_EQ(read_file(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
 }
 

@@ -3,19 +3,16 @@
 
 namespace tally {
 
-bool Trainer::loop() {
-  const StopSignals signals;
-  while (state_.step < config_.train.steps && !StopSignals::asked()) {
-    log(step());
+void Trainer::loop() {
+  while (state_.step < config_.train.steps && !StopSignals::asked() && time_for_a_step()) {
+    step();
     const bool best = due(config_.train.eval_every) && evaluate_and_log();
-    if (sample_due()) sample();
-    if (best || due(config_.train.checkpoint_every)) {
+    if (sample_due(state_.step)) sample();
+    if (best || due(config_.train.checkpoint_every) || saver_.due()) {
       save();
       refresh_report();
     }
   }
-  if (saved_step_ != state_.step) save();
-  return state_.step >= config_.train.steps;
 }
 
 }  // namespace tally

@@ -54,13 +54,6 @@ std::string table_row(const std::string& name, const std::string& a, const std::
 
 }  // namespace
 
-double Measured::median_seconds() const {
-  if (step_seconds.empty()) return 0;
-  std::vector<double> sorted = step_seconds;
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-  return sorted[sorted.size() / 2];
-}
-
 StepCost Measured::per_step() const {
   const int64_t n = std::max<int64_t>(1, steps);
   return {divided(cost.forward, n), divided(cost.backward, n), divided(cost.optimizer, n)};
@@ -81,12 +74,12 @@ Json ledger_json(const Plan& plan, const Measured& measured, const Json& environ
   difference.set("eval_peak_bytes", rows_json(memory_rows(eval, eval), &Row::plan));
   difference.set("step", work);
   if (plan.step_seconds > 0)
-    difference.set("step_seconds_percent", 100 * (measured.median_seconds() / plan.step_seconds - 1));
+    difference.set("step_seconds_percent", 100 * (measured.step_seconds.median() / plan.step_seconds - 1));
   Json planned = side_json(plan.cost, plan.step.by, plan.eval.by, plan.step_seconds);
   planned.set("peak_moment", plan.step.moment).set("parameters", plan.parameters);
   if (plan.hardware) planned.set("hardware", plan.hardware->to_json());
   planned.set("scopes", plan.ledger->to_json().at("entries")).set("timeline", plan.timeline);
-  Json seen = side_json(done, measured.step, measured.eval, measured.median_seconds());
+  Json seen = side_json(done, measured.step, measured.eval, measured.step_seconds.median());
   seen.set("steps", measured.steps).set("evaluations", measured.evaluations);
   return Json::object()
       .set("plan", planned)
@@ -109,7 +102,7 @@ std::string ledger_table(const Plan& plan, const Measured& measured) {
   }
   text += "  work of a step (measured: of the launches made)\n";
   add(work_rows(plan.cost, measured.per_step()));
-  const double seconds = measured.median_seconds();
+  const double seconds = measured.step_seconds.median();
   if (plan.step_seconds > 0 && seconds > 0)
     text += table_row("  time (predicted, median)", seconds_text(plan.step_seconds), seconds_text(seconds),
                       fmt::format("{:+.0f} %", 100 * (seconds / plan.step_seconds - 1)));

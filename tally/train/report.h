@@ -1,6 +1,7 @@
 // The ledger of a run: what was planned, what was measured, and the difference, as a table and as ledger.json.
 #pragma once
 
+#include "tally/train/pace.h"
 #include "tally/train/plan.h"
 
 namespace tally {
@@ -13,9 +14,7 @@ struct Measured {
   CategoryBytes eval{};  // at the highest peak of a validation batch; zero without one
   int64_t evaluations = 0;
   StepCost cost;  // of all steps
-  std::vector<double> step_seconds;
-
-  double median_seconds() const;  // 0 without steps
+  StepTimes step_seconds;
   // Cost of one step: the same in every step, so that the division leaves no rest.
   StepCost per_step() const;
 };

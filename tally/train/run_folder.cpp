@@ -76,6 +76,7 @@ void RunFolder::reopen() {
   lock();
   remove_leftovers(path_);
   remove_leftovers(checkpoints());
+  remove_leftovers(tensorboard());
 }
 
 void RunFolder::write_config(const RunConfig& config) const {
@@ -87,7 +88,10 @@ void RunFolder::save(const CheckpointState& state, const std::vector<Param>& par
   save_checkpoint(checkpoints(), state, params, optimizer);
   point_at(state);
   std::vector<int64_t> steps = checkpoint_steps(checkpoints());
-  std::erase_if(steps, [&](int64_t s) { return s > state.step || s == state.best.step; });
+  // What `best` names stays too where the step of state.best itself could not be saved.
+  const std::string best = is_there(path_ / "best") ? read_file(path_ / "best") : "";
+  std::erase_if(steps,
+                [&](int64_t s) { return s > state.step || s == state.best.step || checkpoint_name(s) + "\n" == best; });
   for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i)
     remove_checkpoint(checkpoints() / checkpoint_name(steps[i]));
 }
@@ -105,6 +109,15 @@ void RunFolder::point_at(const CheckpointState& state) const {
 fs::path RunFolder::latest() const {
   const std::string name = read_pointer(path_ / "latest");
   return name.empty() ? fs::path() : checkpoints() / name;
+}
+
+std::string RunFolder::newest_name() const {
+  try {
+    const fs::path found = latest();
+    return found.empty() ? "none" : found.string();
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 RunConfig read_run_config(const fs::path& run) {

@@ -1,6 +1,6 @@
 // The folder of a run:
-//   config.json  tokenizer/  metrics.jsonl  ledger.json  report.html  checkpoints/step_00000200/...  latest  best
-//   profile.json  trace.json (of a run with --profile)
+//   config.json  tokenizer/  metrics.jsonl  tensorboard/  ledger.json  report.html  checkpoints/step_00000200/...
+//   latest  best  profile.json  trace.json (the last two of a run with --profile)
 // `latest` and `best` are text files with the name of a checkpoint, replaced by rename; `best` has the lowest
 // validation loss. config.json is written last when a run begins: a folder without it holds no run.
 #pragma once
@@ -19,6 +19,7 @@ class RunFolder {
   const fs::path& path() const { return path_; }
   fs::path checkpoints() const { return path_ / "checkpoints"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
+  fs::path tensorboard() const { return path_ / "tensorboard"; }
   fs::path ledger() const { return path_ / "ledger.json"; }
   fs::path report() const { return path_ / "report.html"; }
   bool holds_run() const;
@@ -36,6 +37,7 @@ class RunFolder {
   void point_at(const CheckpointState& state) const;
   // The checkpoint that `latest` names; empty when there is none yet.
   fs::path latest() const;
+  std::string newest_name() const;  // the path of latest() for a message, or "none"
 
  private:
   void lock();

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <numbers>
 
 #include "tally/base/error.h"
 #include "tally/train/environment.h"
-#include "tally/train/run_report.h"
 #include "tally/train/sample.h"
 
 namespace tally {
@@ -51,8 +49,11 @@ void check_profile(const RunConfig& config, const TrainerOptions& options) {
          config.train.steps);
 }
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+TrainWindows train_windows(const RunConfig& config, int64_t n_tokens) {
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  const int64_t batch = config.train.batch, context = config.context();
+  if (config.data.order == "random") return RandomWindows(seed, n_tokens, batch, context);
+  return EpochWindows(seed, n_tokens, batch, context, config.data.order == "shuffle");
 }
 
 }  // namespace
@@ -81,11 +82,13 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
       options_(options),
       data_(config.data.dir, config.model.vocab_size),
       baseline_(cpu_blocks().live_by),
-      windows_(static_cast<uint64_t>(config.train.seed), data_.train.size(), config.train.batch, config.context()),
+      windows_(train_windows(config, data_.train.size())),
       val_windows_(validation_windows(config, data_)),
       plan_(plan_that_fits(config, options.hardware, val_windows_ ? val_windows_->rows(0) : 0)),
       folder_(options.out),
       state_(config, kCpu),
+      saver_(folder_, config.train.keep_last, config.train.checkpoint_minutes),
+      pace_(config.time_limit_seconds(), options.start),
       progress_(config.train.steps, options.quiet),
       environment_(environment_json()) {
   open_folder();
@@ -110,15 +113,18 @@ void Trainer::open_folder() {
     folder_.write_config(config_);
   }
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step);
+  if (config_.train.tensorboard) tensorboard_ = std::make_unique<TensorBoardFile>(folder_.tensorboard(), state_.step);
+  // A guess until the first save has been timed.
+  pace_.took(Part::kSave, 0.2 + static_cast<double>(checkpoint_bytes(state_.params, *state_.optimizer)) / 200e6);
 }
 
-bool Trainer::due(int64_t every) const {
-  return every > 0 && (state_.step % every == 0 || state_.step == config_.train.steps);
+bool Trainer::due(int64_t every, int64_t step) const {
+  return every > 0 && (step % every == 0 || step == config_.train.steps);
 }
 
-bool Trainer::sample_due() const {
+bool Trainer::sample_due(int64_t step) const {
   const int64_t every = config_.train.sample_every;
-  return every > 0 ? state_.step % every == 0 : state_.step == config_.train.steps;
+  return config_.train.sample_tokens > 0 && (every > 0 ? step % every == 0 : step == config_.train.steps);
 }
 
 void Trainer::close_stretch(CategoryBytes* highest) {
@@ -127,59 +133,55 @@ void Trainer::close_stretch(CategoryBytes* highest) {
   reset_block_peak();
 }
 
-StepResult Trainer::step() {
+void Trainer::step() {
   const bool profiled = profiler_ && measured_.steps > 0 && profiler_->steps() < options_.profile_steps;
   if (profiled) profiler_->begin_step(state_.step + 1);
-  const double start = seconds_now();
+  const SteadyTime start = steady_now();
   const StepResult result = train_step(config_, state_, [&](int64_t index, int32_t* ids, int32_t* targets) {
-    windows_.fill(data_.train, index, ids, targets);
+    read_data([&] { std::visit([&](const auto& w) { w.fill(data_.train, index, ids, targets); }, windows_); });
   });
-  measured_.step_seconds.push_back(seconds_now() - start);
+  const double seconds = seconds_since(start);
+  measured_.step_seconds.add(seconds);
   ++measured_.steps;
   if (profiled) {
     profiler_->end_step();
     if (profiler_->steps() == options_.profile_steps) write_profile();
   }
-  return result;
+  pace_.took(Part::kStep, seconds);
+  log(result, seconds);
 }
 
-void Trainer::write_profile() const {
-  write_file_atomic(folder_.path() / "profile.json", profiler_->to_json().dump(2) + "\n");
-  write_file_atomic(folder_.path() / "trace.json", profiler_->trace().dump() + "\n");
+int64_t Trainer::eval_batches() const {
+  const int64_t all = val_windows_->batches(), asked = config_.train.eval_batches;
+  return asked > 0 ? std::min(asked, all) : all;
 }
 
-void Trainer::log(const StepResult& r) {
-  const double seconds = measured_.step_seconds.back();
-  smooth_seconds_ = smooth_seconds_ == 0 ? seconds : 0.9 * smooth_seconds_ + 0.1 * seconds;
-  seconds_since_log_ += seconds;
-  ++steps_since_log_;
-  Progress::State p;
-  p.step = state_.step, p.loss = r.loss;
-  p.tokens_per_second = static_cast<double>(config_.tokens_per_step()) / smooth_seconds_;
-  if (options_.hardware)
-    p.peak_share = static_cast<double>(plan_.cost.sum().matmul_flops) / smooth_seconds_ / options_.hardware->fma_flops;
-  p.seconds_left = smooth_seconds_ * static_cast<double>(config_.train.steps - state_.step);
-  progress_.show(p);
-  if (state_.step != 1 && !due(config_.train.log_every)) return;
-  const double tokens = static_cast<double>(config_.tokens_per_step() * steps_since_log_);
-  metrics_->add(Json::object()
-                    .set("step", state_.step)
-                    .set("loss", r.loss)
-                    .set("lr", r.rate)
-                    .set("grad_norm", r.grad_norm)
-                    .set("tokens_per_second", tokens / seconds_since_log_));
-  seconds_since_log_ = 0, steps_since_log_ = 0;
+// One step is always made, so that runs of a limit each come to an end.
+bool Trainer::time_for_a_step() {
+  if (measured_.steps == 0) return true;
+  const int64_t next = state_.step + 1;
+  const double step = pace_.expected(Part::kStep);
+  double seconds = step + pace_.expected(Part::kSave);
+  if (val_windows_ && due(config_.train.eval_every, next)) {
+    const double known = pace_.expected(Part::kEvaluation);  // a forward is a third of a step
+    seconds += known > 0
+                   ? known
+                   : static_cast<double>(eval_batches()) * step / static_cast<double>(3 * config_.train.accumulate);
+  }
+  if (sample_due(next)) seconds += std::max(step, pace_.expected(Part::kSample));
+  out_of_time_ = !pace_.fits(seconds);
+  return !out_of_time_;
 }
 
 EvalResult Trainer::evaluate() {
   if (!val_windows_) fail("{}: has no validation text", config_.data.dir);
-  const int64_t all = val_windows_->batches(), asked = config_.train.eval_batches;
-  const int64_t batches = asked > 0 ? std::min(asked, all) : all;
+  const int64_t all = val_windows_->batches(), batches = eval_batches();
   double sum = 0;
   int64_t rows = 0;
   for (int64_t i = 0; i < batches; ++i) {
-    const int64_t index = i * all / batches;  // spread evenly
-    val_windows_->fill(data_.val, index, state_.ids.data<int32_t>(), state_.targets.data<int32_t>());
+    const int64_t index = i * all / batches;  // spread evenly: the same windows every time
+    read_data(
+        [&] { val_windows_->fill(data_.val, index, state_.ids.data<int32_t>(), state_.targets.data<int32_t>()); });
     const int64_t n = val_windows_->rows(index);
     sum += evaluate_batch(state_, n) * static_cast<double>(n);
     rows += n;
@@ -195,7 +197,9 @@ EvalResult Trainer::evaluate() {
 bool Trainer::evaluate_and_log() {
   if (!val_windows_) return false;
   close_stretch(&measured_.step);
+  const SteadyTime start = steady_now();
   const EvalResult e = evaluate();
+  pace_.took(Part::kEvaluation, seconds_since(start));
   close_stretch(&measured_.eval);
   ++measured_.evaluations;
   if (!std::isfinite(e.loss)) {
@@ -203,17 +207,17 @@ bool Trainer::evaluate_and_log() {
     fail_run("step {}: the validation loss is not finite; first bad tensor: {}", state_.step,
              bad.empty() ? "none of the parameters (an activation overflowed)" : bad);
   }
-  metrics_->add(Json::object().set("step", state_.step).set("val_loss", e.loss).set("bits_per_byte", e.bits_per_byte));
-  progress_.message(fmt::format("step {}: validation loss {:.4f} nats a token, {:.4f} bits a byte", state_.step, e.loss,
-                                e.bits_per_byte));
+  record("validation", {{"val_loss", e.loss}, {"bits_per_byte", e.bits_per_byte}});
+  say(fmt::format("step {}: validation loss {:.4f} nats a token, {:.4f} bits a byte", state_.step, e.loss,
+                  e.bits_per_byte));
   if (best_.step >= 0 && e.loss >= best_.loss) return false;
-  best_ = {state_.step, e.loss};
+  candidate_ = {state_.step, e.loss};
   return true;
 }
 
 void Trainer::sample() {
-  if (config_.train.sample_tokens == 0) return;
   close_stretch(&measured_.step);
+  const SteadyTime start = steady_now();
   SampleOptions options;
   options.prompt = config_.train.sample_prompt;
   options.max_tokens = config_.train.sample_tokens;
@@ -222,70 +226,12 @@ void Trainer::sample() {
   std::string text = options.prompt;
   generate_text(*state_.model, data_.tokenizer, options, [&](std::string_view part) { text += part; });
   close_stretch(nullptr);
+  pace_.took(Part::kSample, seconds_since(start));
   metrics_->add(Json::object().set("step", state_.step).set("sample", text));
   if (options_.quiet) return;
-  progress_.message(fmt::format("step {}: sample", state_.step));
-  fmt::print("{}\n\n", text);
+  say(fmt::format("step {}: sample", state_.step));
+  std::fputs((text + "\n\n").c_str(), stdout);  // fmt::print would throw where nobody listens any more
   std::fflush(stdout);
-}
-
-void Trainer::save() {
-  CheckpointState s;
-  s.step = state_.step;
-  s.optimizer_steps = state_.optimizer->steps();
-  s.data_position = state_.step * config_.train.accumulate;
-  s.seed = config_.train.seed;
-  s.train_tokens = data_.train.size();
-  s.tokenizer_hash = data_.tokenizer.hash();
-  s.best = best_;
-  s.identity = identity_of(config_);
-  metrics_->flush();
-  folder_.save(s, state_.params, *state_.optimizer, config_.train.keep_last);
-  saved_step_ = state_.step;
-}
-
-void Trainer::write_ledger() {
-  if (measured_.steps == 0) return;
-  close_stretch(&measured_.step);
-  measured_.cost = StepCost::of(ledger_.ledger());
-  write_file_atomic(folder_.ledger(), ledger_json(plan_, measured_, environment_).dump(2) + "\n");
-}
-
-bool Trainer::write_report() {
-  try {
-    write_file_atomic(folder_.report(), run_report_html(read_run_record(folder_.path()), utc_now()));
-    return true;
-  } catch (const std::exception& e) {
-    progress_.message(fmt::format("the run report was not written: {}", e.what()));
-    return false;
-  }
-}
-
-void Trainer::refresh_report() {
-  const double begin = seconds_now();
-  if (begin < next_report_) return;
-  write_ledger();
-  const bool written = write_report();
-  const double end = seconds_now();
-  next_report_ = written ? end + 49 * (end - begin) : std::numeric_limits<double>::infinity();
-}
-
-void Trainer::finish() {
-  const bool cut = profiler_ && profiler_->steps() > 0 && profiler_->steps() < options_.profile_steps;
-  if (cut) write_profile();
-  write_ledger();
-  write_report();
-}
-
-bool Trainer::run() {
-  try {
-    const bool complete = loop();
-    finish();
-    return complete;
-  } catch (const RunError&) {  // a loss that is not finite, say: the report shows how it came about
-    write_report();
-    throw;
-  }
 }
 
 }  // namespace tally

@@ -10,11 +10,13 @@
 #include "tally/ops/elementwise.h"
 #include "tally/train/sample.h"
 #include "tally/train/train_test_data.h"
+#include "tally/train/train_test_disk.h"
 
 namespace tally {
 namespace {
 
 using test::expect_error;
+using test::FileSizeLimit;
 using test::make_data;
 using test::quiet_run;
 using test::small_config;
@@ -108,6 +110,53 @@ TEST(Trainer, ResumeIsBitEqualToTheUninterruptedRun) {
     EXPECT_EQ(timeless_metrics(out), timeless_metrics(folder / "whole")) << stop;
     EXPECT_EQ(read_file(out / "best"), read_file(folder / "whole/best"));
     EXPECT_EQ(read_file(out / "config.json"), read_file(folder / "whole/config.json"));
+  }
+}
+
+// Every order, over ends of epochs inside batches, resumed at every step.
+TEST(Trainer, ResumeIsBitEqualInEveryOrder) {
+  TempFolder folder;
+  make_data(folder / "data", TokenizerKind::kByte, 700);
+  for (const char* order : {"random", "shuffle", "sequential"}) {
+    RunConfig config = small_config(folder / "data");
+    config.data.order = order, config.train.checkpoint_every = config.train.eval_every = 0;
+    config.train.accumulate = 2, config.train.log_every = 1, config.train.sample_tokens = 0,
+    config.schedule.kind = "constant";
+    const fs::path whole = folder / ("whole " + std::string(order)), part = folder / ("part " + std::string(order));
+    run_to(config, whole, 12, false);
+    run_to(config, part, 1, false);
+    for (const int64_t step : {2, 3, 4, 5, 6, 7, 12}) run_to(config, part, step, true);
+    EXPECT_EQ(weights_of(part, 12), weights_of(whole, 12)) << order;
+    // 630 tokens for training: 12 steps of 2 x 3 windows of 16 are more than one epoch.
+    const std::string metrics = read_file(whole / "metrics.jsonl");
+    const std::string last = metrics.substr(metrics.rfind("\"epoch\":") + 8);
+    EXPECT_NEAR(std::atof(last.c_str()),
+                72 / (std::string(order) == "random" ? 630 / 16.0
+                      : order[1] == 'h'              ? 38
+                                                     : 39),
+                1e-9);
+  }
+  EXPECT_NE(weights_of(folder / "whole shuffle", 12), weights_of(folder / "whole random", 12));
+  EXPECT_NE(weights_of(folder / "whole shuffle", 12), weights_of(folder / "whole sequential", 12));
+}
+
+TEST(Trainer, EvaluationIsOnTheSameWindowsEveryTime) {
+  TempFolder folder;
+  make_data(folder / "data");
+  for (const int64_t batches : {0, 3}) {
+    RunConfig config = small_config(folder / "data");
+    config.optim.lr = 0, config.train.eval_every = 2, config.train.eval_batches = batches;  // the model stays as it is
+    const fs::path out = folder / ("run" + std::to_string(batches));
+    run_to(config, out, 6, false);
+    run_to(config, out, 12, true);
+    std::vector<double> losses;
+    const std::string text = read_file(out / "metrics.jsonl");
+    for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+      const Json line = Json::parse(text.substr(at, text.find('\n', at) - at), "metrics");
+      if (const Json* loss = line.find("val_loss")) losses.push_back(loss->as_double());
+    }
+    ASSERT_EQ(losses.size(), 6u);
+    for (const double loss : losses) EXPECT_EQ(loss, losses[0]);
   }
 }
 
@@ -228,6 +277,83 @@ TEST(Trainer, ARunThatDivergesStopsAndKeepsItsCheckpoint) {
     EXPECT_STREQ(e.what(), "step 5: the loss is not finite; first bad tensor: embed.weight");
   }
   EXPECT_EQ(load_run_model(folder / "run").step, 4);
+}
+
+// The disk is full at the first checkpoint and free again later: the run does not notice otherwise.
+TEST(Trainer, GoesOnWhenACheckpointCannotBeWritten) {
+  TempFolder folder;
+  make_data(folder / "data");
+  RunConfig config = small_config(folder / "data");
+  config.train.log_every = 1, config.train.sample_tokens = 0;
+  run_to(config, folder / "whole", 12, false);
+  config.train.save_wait = 0;
+  const fs::path out = folder / "run";
+  {
+    Trainer trainer(config, quiet_run(out));
+    {
+      const FileSizeLimit full(100);  // metrics.jsonl does not get its second line either
+      EXPECT_THROW(trainer.run(), RunError);
+    }
+    EXPECT_EQ(trainer.state().step, 12);
+    EXPECT_FALSE(fs::exists(out / "latest"));
+    EXPECT_TRUE(trainer.run());  // what is left of the run is its last save
+  }
+  EXPECT_EQ(weights_of(out, 12), weights_of(folder / "whole", 12));
+  EXPECT_EQ(timeless_metrics(out), timeless_metrics(folder / "whole"));
+}
+
+TEST(Trainer, DataThatGoesAwayEndsTheRunWithTheLastStepSaved) {
+  TempFolder folder;
+  make_data(folder / "data");
+  RunConfig config = small_config(folder / "data");
+  config.train.sample_tokens = 0, config.train.eval_every = 0, config.train.accumulate = 2;
+  run_to(config, folder / "whole", 12, false);
+  const std::string content = read_file(folder / "data/train_00000.tok");
+  {
+    Trainer trainer(config, quiet_run(folder / "run"));
+    fs::resize_file(folder / "data/train_00000.tok", 300);
+    expect_error([&] { trainer.run(); }, "train_00000.tok: ends at byte 300 now");
+  }
+  std::ofstream(folder / "data/train_00000.tok", std::ios::binary) << content;
+  EXPECT_EQ(read_file(folder / "run/latest"), "step_00000000\n");
+  run_to(config, folder / "run", 12, true);
+  EXPECT_EQ(weights_of(folder / "run", 12), weights_of(folder / "whole", 12));
+}
+
+TEST(Trainer, TimeLimit) {
+  TempFolder folder;
+  make_data(folder / "data");
+  RunConfig config = small_config(folder / "data");
+  config.train.steps = 1'000'000, config.train.time_limit = "1.5s", config.train.checkpoint_every = 0;
+  config.train.eval_every = 50;
+  TrainerOptions options = quiet_run(folder / "run");
+  {
+    const SteadyTime start = options.start = steady_now();
+    Trainer trainer(config, options);
+    EXPECT_FALSE(trainer.run());
+    EXPECT_TRUE(trainer.out_of_time());
+    EXPECT_GT(trainer.state().step, 1);
+    EXPECT_LT(seconds_since(start), 3);  // 1.5 but for what else runs here
+    EXPECT_EQ(load_run_model(folder / "run").step, trainer.state().step);
+  }
+  options.resume = true, options.start = steady_now() - std::chrono::hours(1);
+  const int64_t before = load_run_model(folder / "run").step;
+  Trainer late(config, options);
+  EXPECT_FALSE(late.run());
+  EXPECT_EQ(late.state().step, before + 1);  // a step is made even then
+}
+
+TEST(Trainer, CheckpointsByMinutes) {
+  TempFolder folder;
+  make_data(folder / "data");
+  RunConfig config = small_config(folder / "data");
+  config.train.steps = 1'000'000, config.train.time_limit = "1.2s", config.train.checkpoint_every = 0;
+  config.train.eval_every = 0, config.train.checkpoint_minutes = 0.2 / 60, config.train.keep_last = 100;
+  Trainer trainer(config, quiet_run(folder / "run"));
+  trainer.run();
+  const auto steps = checkpoint_steps(folder / "run/checkpoints");
+  EXPECT_GE(steps.size(), 2u);
+  EXPECT_LE(steps.size(), 7u);
 }
 
 TEST(Trainer, RefusesWhatDoesNotFit) {
