@@ -108,18 +108,19 @@ std::vector<std::string> file_row(const fs::path& path) {
   return {path.filename().string(), with_commas(static_cast<int64_t>(fs::file_size(path)))};
 }
 
-Found checkpoint(const fs::path& folder) {
-  const CheckpointState state = read_checkpoint(folder);
-  Found found{{{"folder", folder.string()},
-               {"kind", "checkpoint, complete"},
-               {"step", with_commas(state.step)},
-               {"optimizer steps", with_commas(state.optimizer_steps)},
-               {"next micro-batch", with_commas(state.data_position)},
-               {"tokenizer", state.tokenizer_hash}},
-              {{"file", "bytes"}}};
+void add_state(const CheckpointState& state, Found& found) {
+  found.summary.emplace_back("step", with_commas(state.step));
+  found.summary.emplace_back("optimizer steps", with_commas(state.optimizer_steps));
+  found.summary.emplace_back("next micro-batch", with_commas(state.data_position));
+  found.summary.emplace_back("tokenizer", state.tokenizer_hash);
   if (state.best.step >= 0)
     found.summary.emplace_back("best validation loss",
                                fmt::format("{:.4f} at step {}", state.best.loss, state.best.step));
+}
+
+Found checkpoint(const fs::path& folder) {
+  Found found{{{"folder", folder.string()}, {"kind", "checkpoint, complete"}}, {{"file", "bytes"}}};
+  add_state(read_checkpoint(folder), found);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
     found.rows.push_back(file_row(folder / name));
   return found;
@@ -132,6 +133,7 @@ std::string link_text(const fs::path& file) {
   return shown(text.substr(0, text.find_last_not_of(" \n\r") + 1));
 }
 
+// With the state of the checkpoint that `latest` names; one that is torn is an error here as it is for a resume.
 Found run(const fs::path& folder) {
   const RunConfig config = read_run_config(folder);
   Found found{{{"folder", folder.string()},
@@ -141,6 +143,7 @@ Found run(const fs::path& folder) {
                {"latest", link_text(folder / "latest")},
                {"best", link_text(folder / "best")}},
               {{"checkpoint", "state"}}};
+  if (const fs::path latest = RunFolder(folder).latest(); !latest.empty()) add_state(read_checkpoint(latest), found);
   for (const int64_t step : checkpoint_steps(folder / "checkpoints")) {
     const std::string name = checkpoint_name(step);
     try {
@@ -209,9 +212,9 @@ struct InspectCheckpoint {
   static constexpr const char* kPositional = "path";
   static constexpr Alias kAliases[] = {{"model", "path"}};
   static constexpr const char* kDetails =
-      "Says what PATH holds and whether it is complete: a run, a checkpoint, a data or tokenizer folder, "
-      ".safetensors,\n"
-      ".tok, .npy, .npz, or token ids without a header (.u16, .u32, .i32, .bin, FILE:u16).";
+      "Says what PATH holds and whether it is complete: a run (its latest checkpoint), a checkpoint, a data or "
+      "tokenizer\n"
+      "folder, .safetensors, .tok, .npy, .npz, or token ids without a header (.u16, .u32, .i32, .bin, FILE:u16).";
 
   void fields(Fields& f) {
     f("path", path, "file or folder");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What takes too long for ./run test; run it by hand after ./run test has built everything:
-#   tools/long.sh            all of it (tens of minutes on two cores)
+#   tools/long.sh            all of it (an hour on two cores)
 #   tools/long.sh ctest      the tests of label long
-#   tools/long.sh resume     50 runs killed at random moments and resumed: the same bits as an uninterrupted one
+#   tools/long.sh hard       the hard cases of long runs, tools/hard.py and its arguments: kills, full disks, 30 minutes
 #   tools/long.sh words      the demo in full: at least half of the sampled words are words of the training text
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,11 +14,7 @@ trap 'rm -rf "$work"' EXIT
 
 long_ctest() { ctest --test-dir $build -L long --output-on-failure --no-tests=error; }
 
-long_resume() {
-  local python=/usr/bin/python3
-  "$python" -c 'import pytest' 2>/dev/null || python=python3
-  TALLY=$tally TALLY_KILLS=50 "$python" -m pytest -q -p no:cacheprovider tests/cli/test_resume.py
-}
+long_hard() { python3 tools/hard.py --tally "$tally" "$@"; }
 
 long_words() {
   ./run demo
@@ -39,11 +35,11 @@ PYTHON
 
 case ${1:-all} in
   ctest) long_ctest ;;
-  resume) long_resume ;;
+  hard) long_hard "${@:2}" ;;
   words) long_words ;;
   all)
     long_ctest
-    long_resume
+    long_hard
     long_words
     ;;
   *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 2 ;;

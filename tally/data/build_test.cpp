@@ -224,6 +224,8 @@ TEST(Build, BadInputIsNamedAndNothingAppears) {
   refused(options, "val_fraction is 1");
   options.val_fraction = 0, options.shard_tokens = 0;
   refused(options, "shard_tokens is 0");
+  put(folder / "ten.txt", "0123456789");
+  options = options_for(folder, {"ten.txt"});
   options.shard_tokens = 1, options.most_shards = 5;
   refused(options, "more than 5 shards of 1 tokens; give a larger shard_tokens");
 }

@@ -333,7 +333,7 @@ TEST(Trainer, TimeLimit) {
     EXPECT_FALSE(trainer.run());
     EXPECT_TRUE(trainer.out_of_time());
     EXPECT_GT(trainer.state().step, 1);
-    EXPECT_LT(seconds_since(start), 3);  // 1.5 but for what else runs here
+    EXPECT_LT(seconds_since(start), 5);  // 1.5 but for what else runs here
     EXPECT_EQ(load_run_model(folder / "run").step, trainer.state().step);
   }
   options.resume = true, options.start = steady_now() - std::chrono::hours(1);

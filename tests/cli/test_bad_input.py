@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import long_runs
 from conftest import END, english, tree
 
 BPE = ["tokenizer", "train", "--kind", "bpe", "--vocab-size", 300, "--out", "new"]
@@ -260,14 +261,11 @@ def test_more_memory_than_there_is(mine):
 @contextlib.contextmanager
 def small_disk(folder, kilobytes):
     """A tmpfs of this size; the test says so and ends where none can be mounted."""
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tally_test", folder], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.decode().strip()}")
     try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+        with long_runs.small_disk(folder, kilobytes) as disk:
+            yield disk
+    except long_runs.NoDisk as error:
+        pytest.skip(f"a small disk cannot be mounted here: {error}")
 
 
 def test_full_disk(mine):
@@ -280,19 +278,6 @@ def test_full_disk(mine):
             line = mine.error(*words, code=1)
             assert "disk/" in line and "space" in line
             assert tree(disk) == {"kept": b"k" * 60_000}
-
-
-def test_full_disk_keeps_the_last_checkpoint(mine):
-    size = sum(p.stat().st_size for p in (mine.folder / "run").rglob("*") if p.is_file())
-    with small_disk(mine.folder / "disk", size // 1024 + 400) as disk:
-        shutil.copytree(mine.folder / "run", disk / "run")
-        name = (disk / "run/latest").read_text().strip()
-        line = mine.error("train", "--out", "disk/run", "--resume", "--steps", 40, "--checkpoint_every", 4,
-                          "--keep_last", 10, code=1, after_progress=True)
-        assert "disk/run" in line and "space" in line
-        mine.run("generate", "--model", "disk/run", "--max-tokens", 3)
-        assert int((disk / "run/latest").read_text().strip()[5:]) >= int(name[5:])
-        assert not [p for p in (disk / "run/checkpoints").iterdir() if not p.name.startswith("step_")]
 
 
 WRITES = [(["tokenizer", "train", "text.txt", "--vocab-size", 300, "--out"], "tok"),

@@ -1,5 +1,6 @@
 """tally inspect."""
 import json
+import shutil
 import struct
 
 import pytest
@@ -65,6 +66,7 @@ def test_kernels_and_device(tally):
 def test_run_and_its_parts(tally, prepared):
     run = look(tally, "checkpoint", prepared / "run")
     assert run["kind"] == "run" and run["latest"] == "step_00000012"
+    assert (run["step"], run["optimizer steps"], run["next micro-batch"]) == ("12", "12", "12")
     assert [row["state"] for row in run["rows"]] == ["complete"] * len(run["rows"])
     step = look(tally, "checkpoint", prepared / "run/checkpoints/step_00000012")
     assert step["kind"] == "checkpoint, complete" and step["step"] == "12"
@@ -75,6 +77,16 @@ def test_run_and_its_parts(tally, prepared):
     assert look(tally, "checkpoint", prepared / "data/train_00000.tok")["checksums"] == "agree"
     assert look(tally, "model", "--model", prepared / "run")["parameters"] == \
         look(tally, "model", "--model", prepared / "run/checkpoints/step_00000012")["parameters"]
+
+
+def test_run_whose_latest_checkpoint_is_torn(tally, prepared):
+    shutil.copytree(prepared / "run", tally.folder / "run")
+    (tally.folder / "run/checkpoints/step_00000012/optimizer.safetensors").write_bytes(b"")
+    line = tally.error("inspect", "checkpoint", "run")
+    assert "step_00000012/optimizer.safetensors: " in line and line.endswith("before it is run/checkpoints/step_00000008")
+    (tally.folder / "run/latest").write_text("step_00000008\n")
+    run = look(tally, "checkpoint", "run")
+    assert run["step"] == "8" and run["rows"][-1]["state"].startswith("run/checkpoints/step_00000012/optimizer")
 
 
 def test_ids_without_header(tally):
