@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tally/base/error.h"
+#include "tally/train/environment.h"
 #include "tally/train/run_report.h"
 #include "tally/train/trainer.h"
 
