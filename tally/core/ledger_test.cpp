@@ -192,7 +192,7 @@ TEST(Hardware, PredictsFromTheRoofline) {
   EXPECT_DOUBLE_EQ(h.predict({50, 30, 40, 10, 0}), 0.25 + 1 + 3);
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 40, 10, 0}), 0.25 + 1);     // 50 bytes come from cache
   EXPECT_DOUBLE_EQ(h.predict({0, 1, 100, 100, 0}), 0.25 + 10);  // 200 do not
-  Hardware step = h;  // the rates of a step come before the peaks
+  Hardware step = h;                                            // the rates of a step come before the peaks
   step.step_matmul.points = {{100, 25}}, step.step_bytes.points = {{50, 10}};
   EXPECT_DOUBLE_EQ(step.predict({50, 1, 40, 10, 0}), 0.25 + 2 + 5);
   LedgerGuard guard;
