@@ -297,7 +297,8 @@ def full_disk(tally, data, steps=300, at=60, roomy=False):
         assert_same_end(run, whole)
         assert all(p.name.startswith("step_") for p in (run / "checkpoints").iterdir())
         failed = [line for line in end if "not saved (" in line]
-        assert ("No space left" in failed[0] or "no space left" in failed[0]) == roomy, failed
+        # The disk may fill in the middle of a save; from the next one on the room is found too small beforehand.
+        assert any(("no space left" if roomy else "a checkpoint needs") in line for line in failed), failed
         return {"checkpoints that failed": len(failed), "message": failed[0].strip()}
 
 
