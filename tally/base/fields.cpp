@@ -50,7 +50,7 @@ Value checked_string(const Field& field, const std::string& text, const std::str
   const auto& choices = field.choices;
   if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
   const std::string near = nearest(text, choices);
-  fail("{}: {} is {}; it must be one of {}{}", where, field.key, Json(text).dump(), joined(choices),
+  fail("{}: {} is {}; it must be one of {}{}", where, field.key, in_quotes(text), joined(choices),
        near.empty() ? "" : "; did you mean " + near + "?");
 }
 
@@ -64,7 +64,10 @@ Value checked_number(const Field& field, const Json& value, const std::string& w
 }
 
 Value checked(const Field& field, const Json& value, const std::string& where) {
-  const std::string shown = value.is_object() ? "an object" : value.is_array() ? "an array" : value.dump();
+  const std::string shown = value.is_object()   ? "an object"
+                            : value.is_array()  ? "an array"
+                            : value.is_string() ? in_quotes(value.as_string())
+                                                : value.dump();
   switch (field.value.index()) {
     case 0:
       if (!value.is_bool()) fail_kind(field, shown, where);
@@ -108,7 +111,7 @@ bool is_suffix(const std::string& full, std::string_view key) {
   if (near.empty() && key.find('.') == std::string_view::npos) near = nearest(key, last);
   if (!near.empty() && near == key)
     near = full[static_cast<size_t>(std::find(last.begin(), last.end(), near) - last.begin())];
-  fail("unknown key {} in {}{}", key, where, near.empty() ? "" : "; did you mean " + near + "?");
+  fail("unknown key {} in {}{}", printable(key), where, near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 const Field* find_exact(const Fields& fields, std::string_view key) {
@@ -163,7 +166,7 @@ void Field::set_text(const std::string& text, const std::string& where) const {
   const char *begin = text.data(), *end = begin + text.size();
   switch (value.index()) {
     case 0:
-      if (text != "true" && text != "false" && text != "1" && text != "0") fail_kind(*this, Json(text).dump(), where);
+      if (text != "true" && text != "false" && text != "1" && text != "0") fail_kind(*this, in_quotes(text), where);
       return store(*this, text == "true" || text == "1");
     case 1:
       if (int64_t whole_number = 0; std::from_chars(begin, end, whole_number).ptr == end && begin != end &&
@@ -173,8 +176,8 @@ void Field::set_text(const std::string& text, const std::string& where) const {
     case 2: {
       double number = 0;
       const auto [stop, status] = std::from_chars(begin, end, number);
-      if (stop != end || begin == end || status != std::errc()) fail_kind(*this, Json(text).dump(), where);
-      check_range(*this, number, text, where);
+      if (stop != end || begin == end || status != std::errc()) fail_kind(*this, in_quotes(text), where);
+      check_range(*this, number, printable(text), where);
       return set(Json(number), where);
     }
     case 3:
@@ -285,6 +288,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     // Levenshtein distance, one row at a time.
     std::vector<size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});

@@ -117,6 +117,19 @@ TEST(Fields, ValuesAreChecked) {
   test::expect_error([&] { text("bias", "maybe"); }, "must be true or false, found \"maybe\"");
 }
 
+TEST(Fields, MessagesAreOneShortLineWhateverTheTextHolds) {
+  Config c;
+  const auto load = [&](const Json& json) { fields_from_json(fields_of(c), json, "c.json"); };
+  test::expect_error([&] { load(Json::object().set("se\ned", 1)); },
+                     "unknown key se\\ned in c.json; did you mean seed?");
+  test::expect_error([&] { fields_of(c).find("se\ted", "x"); }, "unknown key se\\ted in x; did you mean seed?");
+  const std::string text(1'000'000, 'a');
+  test::expect_error([&] { load(Json::object().set(text, 1)); }, "aaa... in c.json");
+  test::expect_error([&] { load(Json::object().set("seed", text)); }, "aaa...\"");
+  const Json kind = Json::object().set("kind", text);
+  test::expect_error([&] { load(Json::object().set("optim", kind)); }, "aaa...\"; it must be one of adamw, sgd, muon");
+}
+
 TEST(Fields, DiffAndHelp) {
   Config a, b;
   b.optim.lr = 3e-4;
@@ -135,6 +148,8 @@ TEST(Fields, Nearest) {
   EXPECT_EQ(nearest("xyz", {"abcdef"}), "");
   EXPECT_EQ(nearest("", {"ab", "a"}), "a");
   EXPECT_EQ(nearest("abc", {}), "");
+  // Too long for any candidate: without looking at each character.
+  EXPECT_EQ(nearest(std::string(100'000'000, 'a'), std::vector<std::string>(1000, "abcdef")), "");
 }
 
 }  // namespace

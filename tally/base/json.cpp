@@ -48,7 +48,7 @@ std::string plain_message(const char* text) {
     s = s.substr(bracket + 2);
   for (char& c : s)
     if (c < 0x20 || c > 0x7e) c = '?';
-  return s;
+  return printable(s);
 }
 
 class Builder {
@@ -62,6 +62,10 @@ class Builder {
   Builder(std::string_view text, const std::string& source) : text_(text), source_(source), reached_(text.data()) {}
 
   const char** reached() { return &reached_; }
+  // nlohmann-json takes a NUL for the end of the text and would not see what stands behind it.
+  void refuse_nul() const {
+    if (const size_t at = text_.find('\0'); at != std::string_view::npos) fail_at(at + 1, "a NUL byte");
+  }
   Json take() { return std::move(root_); }
 
   bool null() { return add(Json()); }
@@ -137,7 +141,7 @@ class Builder {
       if (object[order[i]].first == object[order[i - 1]].first) second = std::min(second, order[i]);
     if (second == object.size()) return;
     fail_at(frame.key_ends[second],
-            fmt::format("the key {} stands twice in one object", Json(object[second].first).dump()));
+            fmt::format("the key {} stands twice in one object", in_quotes(object[second].first)));
   }
 
   std::string_view text_;
@@ -180,8 +184,7 @@ size_t utf8_length(std::string_view s) {
 
 namespace {
 
-void write_string(std::string& out, std::string_view s) {
-  out += '"';
+void write_escaped(std::string& out, std::string_view s) {
   while (!s.empty()) {
     const char c = s[0];
     size_t length = 1;
@@ -197,6 +200,11 @@ void write_string(std::string& out, std::string_view s) {
     }
     s.remove_prefix(length);
   }
+}
+
+void write_string(std::string& out, std::string_view s) {
+  out += '"';
+  write_escaped(out, s);
   out += '"';
 }
 
@@ -263,6 +271,7 @@ Json::~Json() = default;
 
 Json Json::parse(std::string_view text, const std::string& source) {
   Builder builder(text, source);
+  builder.refuse_nul();
   const Cursor begin{text.data(), builder.reached()}, end{text.data() + text.size(), builder.reached()};
   nlohmann::json::sax_parse(begin, end, &builder);
   return builder.take();
@@ -326,6 +335,20 @@ Json& Json::set(std::string key, Json value) {
 }
 
 void Json::push_back(Json value) { as_array().push_back(std::move(value)); }
+
+std::string printable(std::string_view text) {
+  size_t shown = text.size();
+  if (shown > kShownBytes) {  // not in the middle of a character
+    shown = kShownBytes;
+    for (int i = 0; i < 3 && (static_cast<unsigned char>(text[shown]) & 0xC0u) == 0x80u; ++i) --shown;
+  }
+  std::string escaped, out;
+  write_escaped(escaped, text.substr(0, shown));
+  for (const char c : escaped) out += c == 0x7f ? std::string("\\u007f") : std::string(1, c);
+  return shown < text.size() ? out + "..." : out;
+}
+
+std::string in_quotes(std::string_view text) { return '"' + printable(text) + '"'; }
 
 std::string Json::dump(int indent) const {
   std::string out;

@@ -39,7 +39,7 @@ class Json {
   static Json object() { return Json(Object{}); }
 
   // Throws Error naming `source` (a file name) with line and column. Integers beyond i64 become doubles;
-  // a key that stands twice in one object and nesting deeper than 128 are errors.
+  // a NUL byte, a key that stands twice in one object and nesting deeper than 128 are errors.
   static Json parse(std::string_view text, const std::string& source);
 
   bool is_null() const { return value_.index() == 0; }
@@ -75,5 +75,11 @@ class Json {
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
 };
+
+// For messages about text that a user or a file gave: escaped as in a JSON string (DEL too), "..." for what is longer
+// than kShownBytes. One printable line whatever the text holds; in_quotes adds the quotes.
+inline constexpr size_t kShownBytes = 100;
+std::string printable(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace tally

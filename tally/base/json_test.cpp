@@ -58,6 +58,26 @@ TEST(Json, RefusesInvalidUtf8) {
   test::expect_error([] { parse("\"\xF5\x80\x80\x80\""); }, "f.json:1:");
 }
 
+// nlohmann-json takes a NUL for the end of the text.
+TEST(Json, RefusesNulBytes) {
+  const std::string nul(1, '\0');
+  test::expect_error([&] { parse("{}" + nul); }, "f.json:1:3: a NUL byte");
+  test::expect_error([&] { parse("{}\n" + nul + "garbage"); }, "f.json:2:1: a NUL byte");
+  test::expect_error([&] { parse("[\"a" + nul + "\"]"); }, "f.json:1:4: a NUL byte");
+}
+
+TEST(Json, MessagesShowTextOnOneShortLine) {
+  EXPECT_EQ(printable("a\nb\t\x7f\xff\""), "a\\nb\\t\\u007f\xEF\xBF\xBD\\\"");
+  EXPECT_EQ(in_quotes("x"), "\"x\"");
+  EXPECT_EQ(printable(std::string(100, 'a')), std::string(100, 'a'));
+  EXPECT_EQ(printable(std::string(101, 'a')), std::string(100, 'a') + "...");
+  const std::string cut = std::string(99, 'a') + "\xE2\x82\xAC";  // the limit lies inside the last character
+  EXPECT_EQ(printable(cut), std::string(99, 'a') + "...");
+  test::expect_error([] { parse("[1" + std::string(5000, '0') + "]"); }, "0...");
+  const std::string key(5000, 'k');
+  test::expect_error([&] { parse("{\"" + key + "\":1,\"" + key + "\":1}"); }, "kkk...\" stands twice");
+}
+
 TEST(Json, RefusesAKeyThatStandsTwice) {
   test::expect_error([] { parse("{\"a\": 1,\n \"a\": 2}"); }, "f.json:2:4: the key \"a\" stands twice");
   test::expect_error([] { parse("[{\"x\": {\"k\": 1, \"j\": 2, \"k\": 3}}]"); }, "the key \"k\" stands twice");

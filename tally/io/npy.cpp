@@ -9,6 +9,7 @@
 
 #include "tally/base/error.h"
 #include "tally/base/fields.h"
+#include "tally/base/json.h"
 
 namespace tally {
 namespace {
@@ -125,9 +126,9 @@ Element element_of(const std::string& descr, const std::string& name) {
     const bool valid = status == std::errc() && end == code.data() + code.size() && length >= 0 && length <= INT32_MAX;
     if (valid) e.bytes = length * (code[0] == 'U' ? 4 : 1);
   }
-  if (e.bytes == 0) fail("{}: numbers of kind \"{}\" cannot be read (f8 f4 i8 i4 u2 u1 can)", name, descr);
+  if (e.bytes == 0) fail("{}: numbers of kind {} cannot be read (f8 f4 i8 i4 u2 u1 can)", name, in_quotes(descr));
   if (order != '<' && !(order == '|' && (e.bytes == 1 || code[0] == 'S')))
-    fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, descr, code);
+    fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, printable(descr), printable(code));
   return e;
 }
 
@@ -208,7 +209,8 @@ std::vector<Member> read_directory(Bytes zip, const std::string& name) {
   return members;
 }
 
-Bytes member_bytes(Bytes zip, const Member& m, const std::string& where) {
+// Takes the member's size from `unused`: members that share bytes would be summed and copied again and again.
+Bytes member_bytes(Bytes zip, const Member& m, uint64_t& unused, const std::string& where) {
   if (m.flags & 1) fail("{}: is encrypted", where);
   if (m.method != 0) fail("{}: is compressed; save it with numpy.savez instead of savez_compressed", where);
   if (m.packed != m.size) fail("{}: is stored, but its two sizes differ", where);
@@ -216,6 +218,8 @@ Bytes member_bytes(Bytes zip, const Member& m, const std::string& where) {
   if (load_number<uint32_t>(local, 0) != 0x04034b50) fail("{}: the local header is damaged", where);
   const uint64_t skip = 30 + uint64_t{load_number<uint16_t>(local, 26)} + load_number<uint16_t>(local, 28);
   const Bytes data = take_bytes(zip.subspan(m.local), skip, m.size, where, "the member");
+  if (m.size > unused) fail("{}: shares its bytes with another member", where);
+  unused -= m.size;
   if (crc32(data) != m.crc) fail("{}: the checksum does not match: the file is damaged", where);
   return data;
 }
@@ -290,10 +294,11 @@ NpyArray parse_npy(Bytes bytes, const std::string& name) {
 
 std::vector<std::pair<std::string, NpyArray>> parse_npz(Bytes bytes, const std::string& name) {
   std::vector<std::pair<std::string, NpyArray>> arrays;
+  uint64_t unused = bytes.size();
   for (const Member& m : read_directory(bytes, name)) {
     if (!m.name.ends_with(".npy")) continue;
-    const std::string where = name + ": " + m.name;
-    arrays.emplace_back(m.name.substr(0, m.name.size() - 4), parse_npy(member_bytes(bytes, m, where), where));
+    const std::string where = name + ": " + printable(m.name);
+    arrays.emplace_back(m.name.substr(0, m.name.size() - 4), parse_npy(member_bytes(bytes, m, unused, where), where));
   }
   return arrays;
 }
@@ -336,7 +341,8 @@ const NpyArray& NpyFile::at(const std::string& name) const {
     names.push_back(n);
   }
   const std::string near = nearest(name, names);
-  fail("{}: has no array \"{}\"{}", mapped_.path().string(), name, near.empty() ? "" : "; the nearest is " + near);
+  fail("{}: has no array {}{}", mapped_.path().string(), in_quotes(name),
+       near.empty() ? "" : "; the nearest is " + printable(near));
 }
 
 }  // namespace tally

@@ -129,8 +129,10 @@ TEST(Npy, Refusals) {
   expect_refused(npy(dict("<f4", "(2,)"), "123456789"), "1 bytes lie behind the array");
   expect_refused(npy(dict("<f4", "(2, 2)", "True"), std::string(16, 'x')), "Fortran order");
   expect_refused(npy(dict(">f4", "(2,)"), "12345678"), "not little-endian");
+  expect_refused(npy(dict("\nU1", "()"), "1234"), "kind \\nU1 are not little-endian");  // the byte order was shown raw
   expect_refused(npy(dict("<c8", "(1,)"), "12345678"), "\"<c8\" cannot be read");
   expect_refused(npy(dict("|O", "(1,)"), "12345678"), "\"|O\" cannot be read");
+  expect_refused(npy(dict("<f\n4", "(1,)"), "1234"), "kind \"<f\\n4\" cannot be read");
   expect_refused(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234"), "structured");
   expect_refused(npy("{'descr': '<f4', 'shape': (1,)}", "1234"), "is missing");
   expect_refused(npy("{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,)}", "1234"), "neither True nor False");
@@ -180,6 +182,16 @@ TEST(Npy, NpzRefusals) {
   refused(zip_of({{"a.npy", a, slow_crc32(a), 8}}), "x.npz: a.npy: is compressed; save it with numpy.savez");
   refused(zip_of({{"a.npy", a, 1}}), "x.npz: a.npy: the checksum does not match");
   refused(zip_of({{"a.npy", a, slow_crc32(a), 0, 1}}), "is encrypted");
+  refused(zip_of({{"a\n.npy", "x"}}), "x.npz: a\\n.npy: the checksum does not match");
+  // A thousand entries for one member, each of which would be summed.
+  const std::string large = npy(dict("|u1", "(50000,)"), std::string(50'000, 'x'));
+  std::vector<ZipMember> many(1000, {"b.npy", "", 0});
+  many.front() = {"a.npy", large, slow_crc32(large)};
+  std::string shared = zip_of(many);
+  const size_t first = shared.find("PK\1\2");
+  for (size_t at = shared.find("PK\1\2", first + 1); at != std::string::npos; at = shared.find("PK\1\2", at + 1))
+    shared.replace(at + 16, 30, shared, first + 16, 30);
+  refused(shared, "x.npz: b.npy: shares its bytes with another member");
   const std::string whole = zip_of({{"a.npy", a, slow_crc32(a)}});
   refused(whole.substr(0, whole.size() - 1), "its directory (the last 22 bytes) is missing");
   refused("", "its directory");

@@ -41,11 +41,9 @@ const char* file_dtype_name(DType dtype) {
 // a * b, or false when it does not fit.
 bool multiply(uint64_t a, uint64_t b, uint64_t& product) { return !__builtin_mul_overflow(a, b, &product); }
 
-std::string in_quotes(const std::string& text) { return Json(text).dump(); }
-
 uint64_t unsigned_at(const Json& json, const std::string& where, const char* what) {
   if (!json.is_int() || json.as_int() < 0)
-    fail("{}: {} must hold whole numbers from 0, found {}", where, what, json.dump());
+    fail("{}: {} must hold whole numbers from 0, found {}", where, what, printable(json.dump()));
   return static_cast<uint64_t>(json.as_int());
 }
 
@@ -180,7 +178,7 @@ const SafeTensor& SafeTensors::at(std::string_view name) const {
     std::vector<std::string> names;
     for (const SafeTensor& t : tensors_) names.push_back(t.name);
     const std::string near = nearest(name, names);
-    fail("{}: has no tensor {}{}", name_, in_quotes(std::string(name)), near.empty() ? "" : "; the nearest is " + near);
+    fail("{}: has no tensor {}{}", name_, in_quotes(name), near.empty() ? "" : "; the nearest is " + printable(near));
   }
   if (!tensor->dtype)
     fail("{}: tensor {} is {}, a dtype that cannot be loaded (F64 F32 BF16 I64 I32 U16 U8 can)", name_,

@@ -58,12 +58,15 @@ bool made_in_order(const std::vector<BpeMerge>& merges, int32_t tokens) {
 
 }  // namespace
 
-BpeModel::BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges)
+BpeModel::BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::span<const int32_t> specials)
     : merges_(std::move(merges)), ranks_(merges_.size()) {
   if (merges_.size() >= kNoRank) fail("{} merges are more than ranks can count", merges_.size());
   byte_ids_.fill(-1);
-  for (int32_t id = 0; id < tokens.size(); ++id)
-    if (tokens[id].size() == 1) byte_ids_[static_cast<unsigned char>(tokens[id][0])] = id;
+  for (const int32_t id : ordinary_first(tokens, specials)) {
+    if (tokens[id].size() != 1) continue;
+    int32_t& of_byte = byte_ids_[static_cast<unsigned char>(tokens[id][0])];
+    if (of_byte < 0) of_byte = id;
+  }
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const BpeMerge& m = merges_[rank];
     ranks_.insert(pair_key(m.left, m.right), {static_cast<uint32_t>(rank), m.result});

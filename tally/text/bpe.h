@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -55,7 +56,8 @@ struct BpeScratch {
 class BpeModel {
  public:
   // `merges` by rank. Ids must be in the table; pairs must differ (the caller checks both, with the file's line).
-  BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges);
+  // A byte that two tokens are becomes the one that is not among `specials`.
+  BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::span<const int32_t> specials = {});
 
   // Appends the ids of a non-empty piece. Error when a byte has no token of its own, or at 4 GiB and more.
   void encode_piece(std::string_view piece, std::vector<int32_t>& out, BpeScratch& scratch) const;

@@ -84,7 +84,7 @@ std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerKind kind, TokenTab
   impl->kind = kind;
   impl->tokens = std::move(tokens);
   impl->specials = std::move(specials);
-  if (kind == TokenizerKind::kBpe) impl->bpe.emplace(impl->tokens, std::move(merges));
+  if (kind == TokenizerKind::kBpe) impl->bpe.emplace(impl->tokens, std::move(merges), impl->specials.ids());
   if (kind != TokenizerKind::kByte) {
     std::unordered_map<std::string, int32_t> by_key;
     const std::vector<std::string> keys = impl->keys();
@@ -127,11 +127,12 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
   for (int32_t id = 0; id < impl_->tokens.size(); ++id) by_bytes.emplace(impl_->tokens[id], id);
   std::vector<int32_t> ids;
   for (const std::string& name : names) {
-    const auto found = by_bytes.find(name);
     if (kind() == TokenizerKind::kByte && name.size() == 1)
       fail("special token {} is a single byte, which a byte tokenizer has already", quote_token(name));
-    ids.push_back(found != by_bytes.end() ? found->second : tokens.size());
-    if (found == by_bytes.end()) tokens.push_back(name);
+    const auto found = by_bytes.find(name);
+    const int32_t held = found != by_bytes.end() ? found->second : tokens.size();
+    ids.push_back(special_id(name).value_or(held));
+    if (ids.back() == tokens.size()) tokens.push_back(name);
   }
   std::vector<BpeMerge> merges;
   if (impl_->bpe) merges = impl_->bpe->merges();

@@ -53,6 +53,16 @@ Config read_config(const fs::path& path) {
   return config;
 }
 
+// f(); its Error gets the file's name in front.
+template <class F>
+auto naming(const std::string& file, const F& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    fail("{}: {}", file, e.what());
+  }
+}
+
 SpecialSet special_set(const Config& config, const std::string& where) {
   std::vector<std::string> names;
   std::vector<int32_t> ids;
@@ -61,11 +71,7 @@ SpecialSet special_set(const Config& config, const std::string& where) {
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) fail("{}: two special tokens have id {}", where, *twice);
-  try {
-    return SpecialSet(std::move(names), std::move(ids));
-  } catch (const Error& e) {
-    fail("{}: {}", where, e.what());
-  }
+  return naming(where, [&] { return SpecialSet(std::move(names), std::move(ids)); });
 }
 
 // Each special token of the configuration must stand in the vocabulary under its id.
@@ -96,9 +102,9 @@ TokenTable bpe_tokens(const std::vector<std::string>& keys, const SpecialSet& sp
   return tokens;
 }
 
-std::vector<BpeMerge> bpe_merges(const fs::path& path, const TokenTable& tokens) {
+std::vector<BpeMerge> bpe_merges(const fs::path& path, const TokenTable& tokens, const SpecialSet& specials) {
   std::unordered_map<std::string_view, int32_t> by_bytes;
-  for (int32_t id = 0; id < tokens.size(); ++id) by_bytes.emplace(tokens[id], id);
+  for (const int32_t id : ordinary_first(tokens, specials.ids())) by_bytes.emplace(tokens[id], id);
   const std::vector<MergeLine> lines = read_merges(path);
   PairMap<size_t> seen(lines.size());
   std::vector<BpeMerge> merges;
@@ -139,7 +145,7 @@ Tokenizer load_byte(const Config& config, const SpecialSet& specials, const std:
            quote_token(token), id, specials.size(), 255 + specials.size());
     names[static_cast<size_t>(id - 256)] = token;
   }
-  return Tokenizer().with_specials(names);
+  return naming(name, [&] { return Tokenizer().with_specials(names); });
 }
 
 Json specials_json(const Tokenizer& tokenizer) {
@@ -172,7 +178,7 @@ Tokenizer Tokenizer::load(const fs::path& folder) {
   SpecialSet specials = special_set(config, config_path.string());
   if (config.kind == TokenizerKind::kChar) return load_char(config, std::move(specials), keys, vocab_path.string());
   TokenTable tokens = bpe_tokens(keys, specials, vocab_path.string());
-  std::vector<BpeMerge> merges = bpe_merges(folder / kMergesName, tokens);
+  std::vector<BpeMerge> merges = bpe_merges(folder / kMergesName, tokens, specials);
   return Tokenizer(make_tokenizer(config.kind, std::move(tokens), std::move(specials), std::move(merges)));
 }
 

@@ -165,6 +165,7 @@ TEST(TokenizerFiles, HostileConfigs) {
            {config("byte", "{\"<x>\":258,\"<y>\":256}"), "ids 256 to 257"},
            {config("byte", "{\"<x>\":256,\"<y>\":256}"), "two special tokens have id 256"},
            {config("byte", "{\"\":256}"), "empty"},
+           {config("byte", "{\"a\":256}"), "tokenizer_config.json: special token \"a\" is a single byte"},
            {config("char", "{}"), "token \"<x>\" (id 2) is neither one character nor special"},
        }) {
     f.put("tokenizer_config.json", text);
@@ -174,6 +175,23 @@ TEST(TokenizerFiles, HostileConfigs) {
   EXPECT_EQ(Tokenizer::load(f.folder.path()).encode("a<x>b"), (Ids{0, 2, 1}));
   f.put("tokenizer_config.json", config("char", "{\"<x>\":2}"));
   EXPECT_EQ(Tokenizer::load(f.folder.path()).encode("a<x>b"), (Ids{0, 2, 1}));
+}
+
+// " " is special and "\u0120" is GPT-2's character for the space: text and merges mean the latter, in any order of ids.
+TEST(TokenizerFiles, SpecialTokenWithTheBytesOfAnother) {
+  for (const bool special_first : {false, true}) {
+    Folder f;
+    const int space = special_first ? 1 : 3, special = special_first ? 3 : 1;
+    f.put("vocab.json", fmt::format("{{\"a\":0,\"\xC4\xA0\":{},\"\xC4\xA0"
+                                    "a\":2,\" \":{}}}",
+                                    space, special));
+    f.put("merges.txt", "\xC4\xA0 a\n");
+    f.put("tokenizer_config.json", fmt::format("{{\"kind\":\"bpe\",\"special_tokens\":{{\" \":{}}}}}", special));
+    const Tokenizer t = Tokenizer::load(f.folder.path());
+    EXPECT_EQ(t.encode("a a ", false), (Ids{0, 2, space}));
+    EXPECT_EQ(t.encode("a a ", true), (Ids{0, special, 0, special}));
+    EXPECT_EQ(t.with_specials({" "}).hash(), t.hash());
+  }
 }
 
 // Every prefix of the files of a good folder is refused or means the same start of a list; none does harm.

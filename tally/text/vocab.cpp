@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "tally/base/error.h"
 #include "tally/base/file.h"
@@ -98,6 +99,15 @@ void TokenTable::push_back(std::string_view bytes) {
   TALLY_ASSERT(offsets_.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()));
   bytes_ += bytes;
   offsets_.push_back(bytes_.size());
+}
+
+std::vector<int32_t> ordinary_first(const TokenTable& tokens, std::span<const int32_t> specials) {
+  std::vector<bool> special(static_cast<size_t>(tokens.size()), false);
+  for (const int32_t id : specials) special[static_cast<size_t>(id)] = true;
+  std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_partition(ids.begin(), ids.end(), [&](int32_t id) { return !special[static_cast<size_t>(id)]; });
+  return ids;
 }
 
 std::vector<std::string> read_vocab_json(const fs::path& path) {

@@ -44,6 +44,10 @@ class TokenTable {
   std::vector<size_t> offsets_;
 };
 
+// All ids, those of special tokens last. A special token may have the bytes of an ordinary one (" " and GPT-2's
+// character for the space); bytes of text mean the ordinary one then.
+std::vector<int32_t> ordinary_first(const TokenTable& tokens, std::span<const int32_t> specials);
+
 // Keys of vocab.json by id, as they stand in the file.
 std::vector<std::string> read_vocab_json(const fs::path& path);
 

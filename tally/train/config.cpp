@@ -89,11 +89,11 @@ Json RunConfig::to_json() const {
 
 RunConfig RunConfig::from_json(const Json& json, const std::string& where) {
   if (!json.is_object()) fail("{}: the configuration must be an object", where);
-  Json kept = Json::object();
-  for (const auto& [key, value] : json.as_object())
-    if (key != "tally_version") kept.set(key, value);
+  Json::Object kept;
+  for (const auto& entry : json.as_object())
+    if (entry.first != "tally_version") kept.push_back(entry);
   RunConfig config;
-  fields_from_json(fields_of(config), kept, where);
+  fields_from_json(fields_of(config), Json(std::move(kept)), where);
   return config;
 }
 

@@ -18,6 +18,14 @@ TEST(RunConfig, JsonRoundTrip) {
   EXPECT_EQ(back.to_json().dump(), c.to_json().dump());
 }
 
+// Looking for each key among those before it would take an hour.
+TEST(RunConfig, AMillionKeysAreRefusedAtOnce) {
+  Json::Object keys;
+  for (int i = 0; i < 1'000'000; ++i) keys.emplace_back("k" + std::to_string(i), Json());
+  const Json many(std::move(keys));
+  expect_error([&] { RunConfig::from_json(many, "run/config.json"); }, "unknown key k0 in run/config.json");
+}
+
 TEST(RunConfig, UnknownKeyNamesTheNearest) {
   const Json json = Json::parse(R"({"optim": {"lrr": 1}})", "text");
   expect_error([&] { RunConfig::from_json(json, "run/config.json"); }, "did you mean optim.lr");
