@@ -162,6 +162,7 @@ def tokenizer():
         "char": folder({"kind": "char", "special_tokens": {"<x>": 3}}, keys("a", "\u00e9", " ", "<x>"), "", "a \u00e9<x>"),
         "special_prefixes": folder({"kind": "bpe", "special_tokens": {"<a>": 2, "<a><a>": 3, "<": 4}}, keys("a", ">", "<a>", "<a><a>", "<"), "#version: 0.2\n", "<a><a><a>a"),
         "special_space": folder({"kind": "bpe", "special_tokens": {" ": 4}}, keys("\u0120", "a", "\u0120a", "b", " "), "\u0120 a\n", " a ab"),
+        "long_piece": folder(bpe, whole, lines, "*lowaaaaaaaaaaaaaaaaaaaaaaaaa"), "long_piece_out_of_order": folder("", keys("a", "b", "ab", "aba", "abab"), "ab ab\nab a\na b\n", "*abababba"),
         "special_made_by_merges": folder({"kind": "bpe", "special_tokens": {"ab": 2}}, small, "a b\nb a\n", "abba"),
     }
     for i, vocab in enumerate(["{\"a\":0,\"b\":1", "{\"a\":0,\"a\":1}", "[]", "{}", {"a": "0"}, {"a": 0.5}, {"a": 0, "b": 0}, {"a": 0, "b": 3},

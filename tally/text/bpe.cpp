@@ -67,13 +67,18 @@ BpeModel::BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::
     int32_t& of_byte = byte_ids_[static_cast<unsigned char>(tokens[id][0])];
     if (of_byte < 0) of_byte = id;
   }
+  byte_pairs_.assign(256 * 256, {kNoRank, -1});
+  const auto byte_of = [&](int32_t id) {  // -1 when the token is not what a byte becomes
+    const int byte = tokens[id].size() == 1 ? static_cast<unsigned char>(tokens[id][0]) : -1;
+    return byte >= 0 && byte_ids_[static_cast<size_t>(byte)] == id ? byte : -1;
+  };
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const BpeMerge& m = merges_[rank];
-    ranks_.insert(pair_key(m.left, m.right), {static_cast<uint32_t>(rank), m.result});
+    const Merged merged{static_cast<uint32_t>(rank), m.result};
+    ranks_.insert(pair_key(m.left, m.right), merged);
+    const int left = byte_of(m.left), right = byte_of(m.right);
+    if (left >= 0 && right >= 0) byte_pairs_[static_cast<size_t>(left * 256 + right)] = merged;
   }
-  for (const int32_t left : byte_ids_)
-    for (const int32_t right : byte_ids_)
-      byte_pairs_.push_back(left < 0 || right < 0 ? Merged{kNoRank, -1} : merge_of(left, right));
   in_order_ = made_in_order(merges_, tokens.size());
   index_words(tokens);
 }
