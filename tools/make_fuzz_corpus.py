@@ -191,6 +191,8 @@ def config():
         "train": {"train": {"steps": 1e3, "batch": 12, "context": 0, "accumulate": 2, "seed": 7, "log_every": 10, "eval_every": 0, "eval_batches": 0, "checkpoint_every": 0, "keep_last": 2,
                             "sample_every": 0, "sample_tokens": 0, "sample_prompt": "a \"b\"\n\u00e9", "sample_temperature": 0.8}, "data": {"dir": "/x y"}, "tally_version": "0.1.0"},
         "optim": {"optim": {"kind": "adamw", "lr": 3e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0, "clip": 1}, "schedule": {"kind": "wsd", "warmup": 100, "min_ratio": 0.1, "decay_fraction": 0.1}},
+        "time_limit": {"train": {"time_limit": "1d2h30m5.5s", "checkpoint_minutes": 0.5, "save_wait": 60, "tensorboard": True}, "data": {"order": "shuffle"}}, "time_limit_line_break": {"train": {"time_limit": "5\n"}},
+        "time_limit_huge": {"train": {"time_limit": "1" + "0" * 305 + "d"}},
         "unknown_key": {"optim": {"lrr": 1}}, "unknown_group": {"opt": {}}, "line_break_in_key": {"a\nb": 1}, "group_is_a_number": {"optim": 3}, "array_for_a_number": {"model": {"d_model": []}},
         "fraction": {"model": {"d_model": 1.5}}, "range": {"model": {"d_model": 0}}, "choice": {"optim": {"kind": "adam"}}, "long_choice": {"optim": {"kind": "a" * 3000}},
         "widest": {"model": {"vocab_size": 1 << 24, "context": 1 << 24, "n_layers": 4096, "d_model": 1 << 20, "n_heads": 4096, "n_kv_heads": 4096, "d_ff": 1 << 22}},

@@ -60,8 +60,9 @@ double duration_seconds(const std::string& text) {
     if (used != end - at) break;
     at = end + 1;
   }
-  if (at != text.size() || !(seconds > 0))
-    fail("train.time_limit is '{}'; it is written as 90s, 5m, 2h30m or 1d12h, and is more than nothing", text);
+  if (at != text.size() || !(seconds > 0 && seconds <= 86400 * 10000.0))
+    fail("train.time_limit is '{}'; it is written as 90s, 5m, 2h30m or 1d12h, more than nothing, at most 10000d",
+         printable(text));
   return seconds;
 }
 

@@ -58,7 +58,9 @@ TEST(RunConfig, Durations) {
                                       {"0.5h", 1800.0},
                                       {"1h0m1s", 3601.0}})
     EXPECT_EQ(duration_seconds(text), seconds) << text;
-  for (const char* bad : {"", "90", "s", "0s", "-5m", "5m2h", "5 m", "2h30", "1.2.3s", "nans", "5mm", "."})
+  expect_error([] { duration_seconds("5\n"); }, "time_limit is '5\\n'");
+  expect_error([] { duration_seconds("1" + std::string(305, '0') + "d"); }, "at most 10000d");  // not finite
+  for (const char* bad : {"", "90", "s", "0s", "10001d", "-5m", "5m2h", "5 m", "2h30", "1.2.3s", "nans", "5mm", "."})
     expect_error([&] { duration_seconds(bad); }, "it is written as 90s, 5m, 2h30m or 1d12h");
   RunConfig c;
   c.train.time_limit = "soon";

@@ -1,6 +1,6 @@
 // config.json from text to RunConfig: the JSON is written and read back equal, the configuration too, and one that
 // passes check() has finite rates and counts that fit. Input that begins with "--" is a list of flags instead, one
-// "--KEY VALUE" a line, which take the way of the command line.
+// "--KEY VALUE" a line, of which the first eight take the way of the command line.
 #include "tally/train/config.h"
 
 #include <cmath>
@@ -31,6 +31,7 @@ void check_config(RunConfig& config) {
   if (!accepted("", [&] { config.check(); })) return;
   require(parameter_count(config.model) > 0, "no parameters");
   require(config.tokens_per_step() > 0 && config.context() > 0, "no tokens a step");
+  require(std::isfinite(config.time_limit_seconds()), "the time limit is not finite");
   const int64_t last = config.train.steps;
   for (const int64_t step : {int64_t{0}, int64_t{1}, config.schedule.warmup, last / 2, last, last + 1}) {
     const double rate = config.learning_rate(step);
@@ -40,7 +41,7 @@ void check_config(RunConfig& config) {
 
 void set_flags(RunConfig& config, std::string_view text) {
   const Fields fields = fields_of(config);
-  while (!text.empty()) {
+  for (int lines = 0; !text.empty() && lines < 8; ++lines) {  // a wrong key is compared with every key: slow
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     const size_t space = std::min(line.find(' '), line.size());
