@@ -116,7 +116,7 @@ struct Train {
     if (t.out_of_time()) say("the time limit of {} would be passed by another step\n", config.train.time_limit);
     if (t.measured().steps > 0) fmt::print("{}\n", ledger_table(t.plan(), t.measured()));
     if (t.profiler() != nullptr) {
-      fmt::print("{}", profile_text(t.profiler()->profile()));
+      fmt::print("{}", profile_text(t.profiler()->profile(measured_hardware())));
       if (t.profiler()->steps() > 0) fmt::print("timeline for chrome://tracing: {}/trace.json\n\n", run);
     }
     if (t.best().step >= 0)

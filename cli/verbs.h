@@ -13,5 +13,6 @@ std::vector<Verb> train_verbs();      // train.cpp
 std::vector<Verb> generate_verbs();   // generate.cpp
 std::vector<Verb> report_verbs();     // report.cpp
 std::vector<Verb> inspect_verbs();    // inspect.cpp
+std::vector<Verb> bench_verbs();      // bench_ops.cpp
 
 }  // namespace tally::cli

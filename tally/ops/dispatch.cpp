@@ -115,7 +115,8 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::attention_backward),
           row(&K::adamw),
           row(&K::sum_squares),
-          row(&K::fma_probe)};
+          row(&K::fma_probe),
+          row(&K::read_probe)};
 }
 
 namespace detail {

@@ -13,7 +13,7 @@ TEST(Isa, EveryTableHasEveryKernel) {
 
 TEST(Isa, EveryKernelHasAReference) {
   for (const KernelRow& row : kernel_matrix())
-    if (std::string(row.name) != "fma_probe") {
+    if (!std::string(row.name).ends_with("_probe")) {
       EXPECT_TRUE(references().contains(row.name)) << row.name;
     }
 }

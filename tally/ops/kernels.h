@@ -52,6 +52,7 @@ struct Kernels {
   Kernel<AdamwArgs> adamw = nullptr;
   Kernel<SumSquaresArgs> sum_squares = nullptr;
   Kernel<ProbeArgs> fma_probe = nullptr;
+  Kernel<ReadProbeArgs> read_probe = nullptr;
 };
 
 }  // namespace tally

@@ -37,6 +37,7 @@ constexpr Kernels kTable = {
     .adamw = adamw,
     .sum_squares = sum_squares,
     .fma_probe = fma_probe,
+    .read_probe = read_probe,
 };
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Twelve independent chains of fused multiply-adds hide the latency of every current processor.
+// Twelve independent chains of fused multiply-adds, and eight of additions, hide the latency of every current
+// processor.
 #include "tally/ops/probe_kernels.h"
 
 #include "tally/base/parallel.h"
@@ -22,6 +23,24 @@ void fma_probe(const ProbeArgs& a) {
       }
       a.out.ptr<float>()[chunk] = sum;
     }
+  });
+}
+
+void read_probe(const ReadProbeArgs& a) {
+  constexpr int kChains = 8;
+  const int64_t n = a.x.numel();
+  const float* const x = a.x.ptr<float>();
+  parallel_for(n, ReadProbeArgs::kPiece, [&](int64_t begin, int64_t end) {
+    Vec sums[kChains] = {};
+    int64_t i = begin;
+    for (; i + kChains * kLanes <= end; i += kChains * kLanes)
+#pragma GCC unroll 8
+      for (int c = 0; c < kChains; ++c) sums[c] += load(x + i + c * kLanes);
+    float sum = 0;
+    for (; i < end; ++i) sum += x[i];
+    for (int c = 0; c < kChains; ++c)
+      for (int lane = 0; lane < kLanes; ++lane) sum += sums[c][lane];
+    a.out.ptr<float>()[begin / ReadProbeArgs::kPiece] = sum;
   });
 }
 

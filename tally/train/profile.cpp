@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <numeric>
 
 #include "tally/base/error.h"
 #include "tally/train/plan.h"
@@ -68,7 +69,7 @@ double roof_seconds(const Hardware& hardware, const Cost& cost) {
   return bytes > 0 ? std::max(compute, bytes / hardware.bytes.at(bytes)) : compute;
 }
 
-Profiler::Profiler(const Hardware& hardware) : hardware_(hardware), origin_(clock_seconds()) {}
+Profiler::Profiler() : origin_(clock_seconds()) {}
 
 Profiler::~Profiler() { turn_off(); }
 
@@ -84,7 +85,7 @@ void Profiler::begin_step(int64_t step) {
   events_.reserve(events_.size() + 4096);
   previous_ = set_launch_observer(this);
   on_ = true;
-  steps_.push_back({step, now(), 0});
+  steps_.push_back({step, now(), 0, events_.size()});
 }
 
 void Profiler::end_step() {
@@ -106,23 +107,42 @@ void Profiler::after(const char* name, const void*, const Cost& cost) {
   events_.push_back({name, ledger.phase(), ledger.scope(), launch_start_, end - launch_start_, cost});
 }
 
-Profile Profiler::profile() const {
+Profile Profiler::profile(const Hardware& hardware, Average average) const {
   Profile p;
   p.steps = steps();
   if (p.steps == 0) return p;
-  for (const Step& s : steps_) p.step_seconds += s.seconds / static_cast<double>(p.steps);
-  for (const Event& e : events_) {
-    const std::string& phase = phases_.at(e.phase);
-    const auto same = [&](const ProfileEntry& x) { return x.op == e.op && x.phase == phase; };
-    auto entry = std::find_if(p.entries.begin(), p.entries.end(), same);
-    if (entry == p.entries.end()) entry = p.entries.insert(p.entries.end(), {e.op, phase, 0, 0, {}, 0});
-    entry->seconds += e.seconds;
-    ++entry->launches;
-    entry->cost += e.cost;
-    entry->roof_seconds += roof_seconds(hardware_, e.cost);
+  std::vector<std::vector<double>> seconds;  // of each entry, by step
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const size_t end = s + 1 < steps_.size() ? steps_[s + 1].events : events_.size();
+    for (size_t i = steps_[s].events; i < end; ++i) {
+      const Event& e = events_[i];
+      const std::string& phase = phases_.at(e.phase);
+      const auto same = [&](const ProfileEntry& x) { return x.op == e.op && x.phase == phase; };
+      const auto found = std::find_if(p.entries.begin(), p.entries.end(), same);
+      const auto at = static_cast<size_t>(found - p.entries.begin());
+      if (found == p.entries.end()) {
+        p.entries.push_back({e.op, phase, 0, 0, {}, 0});
+        seconds.emplace_back(steps_.size(), 0.0);
+      }
+      ProfileEntry& entry = p.entries[at];
+      seconds[at][s] += e.seconds;
+      ++entry.launches;
+      entry.cost += e.cost;
+      entry.roof_seconds += roof_seconds(hardware, e.cost);
+    }
   }
-  for (ProfileEntry& e : p.entries) {
-    e.seconds /= static_cast<double>(p.steps);
+  const auto mean = [&](const std::vector<double>& v) {
+    return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(p.steps);
+  };
+  const auto averaged = [&](const std::vector<double>& v) {
+    return average == Average::kMean ? mean(v) : median_of(v);
+  };
+  std::vector<double> whole;
+  for (const Step& s : steps_) whole.push_back(s.seconds);
+  p.step_seconds = averaged(whole);
+  for (size_t i = 0; i < p.entries.size(); ++i) {
+    ProfileEntry& e = p.entries[i];
+    e.seconds = averaged(seconds[i]);
     e.roof_seconds /= static_cast<double>(p.steps);
     e.launches /= p.steps;
     e.cost = divided(e.cost, p.steps);
@@ -132,15 +152,21 @@ Profile Profiler::profile() const {
   return p;
 }
 
-Json Profiler::to_json() const {
-  const Profile p = profile();
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+Json profile_json(const Profile& p, const Hardware& hardware) {
   Json entries = Json::array();
   for (const ProfileEntry& e : p.entries) entries.push_back(entry_json(e));
   return Json::object()
       .set("steps", p.steps)
       .set("step_seconds", p.step_seconds)
       .set("kernel_seconds", p.kernel_seconds())
-      .set("hardware", hardware_.to_json())
+      .set("hardware", hardware.to_json())
       .set("entries", entries);
 }
 

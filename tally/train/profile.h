@@ -24,7 +24,7 @@ struct ProfileEntry {
 
 struct Profile {
   int64_t steps = 0;
-  double step_seconds = 0;            // mean
+  double step_seconds = 0;
   std::vector<ProfileEntry> entries;  // the longest first
   double kernel_seconds() const;      // in launches; the rest of step_seconds is outside kernels
   double kernel_seconds(const std::string& phase) const;
@@ -38,7 +38,7 @@ double roof_seconds(const Hardware& hardware, const Cost& cost);
 // profiler run under the same ledger.
 class Profiler : public LaunchObserver {
  public:
-  explicit Profiler(const Hardware& hardware);
+  Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
   ~Profiler() override;
@@ -47,9 +47,8 @@ class Profiler : public LaunchObserver {
   void end_step();
   int64_t steps() const { return static_cast<int64_t>(steps_.size()); }
 
-  Profile profile() const;
-  // profile.json: steps, step_seconds, kernel_seconds, the hardware and the entries, as in Profile.
-  Json to_json() const;
+  enum class Average { kMean, kMedian };  // means add up to the step, medians withstand other programs
+  Profile profile(const Hardware& hardware, Average average = Average::kMean) const;
   // Chrome's trace event format (chrome://tracing, ui.perfetto.dev): complete events of steps and launches, times in
   // microseconds, the phase as category, scope and work as arguments.
   Json trace() const;
@@ -67,11 +66,11 @@ class Profiler : public LaunchObserver {
   struct Step {
     int64_t number;
     double start, seconds;
+    size_t events;  // index of its first event
   };
   double now() const;
   void turn_off();
 
-  Hardware hardware_;
   double origin_ = 0, launch_start_ = 0;
   bool on_ = false;
   LaunchObserver* previous_ = nullptr;
@@ -80,6 +79,10 @@ class Profiler : public LaunchObserver {
   std::map<int, std::string> phases_, scopes_;  // names, looked up when a step has ended
 };
 
+double median_of(std::vector<double> values);  // 0 of none
+
+// profile.json: steps, step_seconds, kernel_seconds, the hardware and the entries, as in Profile.
+Json profile_json(const Profile& profile, const Hardware& hardware);
 // The table of a profile.
 std::string profile_text(const Profile& profile);
 

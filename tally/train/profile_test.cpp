@@ -46,13 +46,13 @@ TEST(Profile, HasEveryLaunchOfAStepWithItsCost) {
   TrainState state(c, kCpu);
   train_step(c, state, some_ids(c));
   guard.ledger().clear_costs();
-  Profiler profiler(slow_machine());
+  Profiler profiler;
   for (int i = 0; i < 3; ++i) {
     profiler.begin_step(state.step + 1);
     train_step(c, state, some_ids(c));
     profiler.end_step();
   }
-  const Profile p = profiler.profile();
+  const Profile p = profiler.profile(slow_machine());
   EXPECT_EQ(p.steps, 3);
   int64_t launches = 0;
   Cost sum;
@@ -70,17 +70,23 @@ TEST(Profile, HasEveryLaunchOfAStepWithItsCost) {
   for (size_t i = 1; i < p.entries.size(); ++i) EXPECT_GE(p.entries[i - 1].seconds, p.entries[i].seconds);
 }
 
+TEST(Profile, MedianOfNumbers) {
+  EXPECT_EQ(median_of({}), 0);
+  EXPECT_EQ(median_of({3}), 3);
+  EXPECT_EQ(median_of({9, 1, 4}), 4);
+}
+
 TEST(Profile, LooksOnlyBetweenBeginAndEnd) {
   const RunConfig c = small_run();
   const LedgerGuard guard;
   TrainState state(c, kCpu);
-  Profiler profiler(slow_machine());
+  Profiler profiler;
   profiler.begin_step(1);
   profiler.end_step();
   train_step(c, state, some_ids(c));
-  EXPECT_TRUE(profiler.profile().entries.empty());
+  EXPECT_TRUE(profiler.profile(slow_machine()).entries.empty());
   {
-    Profiler other(slow_machine());
+    Profiler other;
     other.begin_step(1);  // a step that ends by an exception
   }
   EXPECT_EQ(set_launch_observer(nullptr), nullptr);
@@ -90,7 +96,7 @@ TEST(Profile, TraceIsInTheFormatOfChrome) {
   const RunConfig c = small_run();
   const LedgerGuard guard;
   TrainState state(c, kCpu);
-  Profiler profiler(slow_machine());
+  Profiler profiler;
   for (int i = 0; i < 2; ++i) {
     profiler.begin_step(state.step + 1);
     train_step(c, state, some_ids(c));

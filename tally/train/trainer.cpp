@@ -92,7 +92,7 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
       progress_(config.train.steps, options.quiet),
       environment_(environment_json()) {
   open_folder();
-  if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>(*options_.hardware);
+  if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>();
   reset_block_peak();
 }
 

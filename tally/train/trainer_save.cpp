@@ -73,7 +73,8 @@ bool Trainer::written(const char* what, const F& write) {
 
 void Trainer::write_profile() {
   written("the profile", [&] {
-    write_file_atomic(folder_.path() / "profile.json", profiler_->to_json().dump(2) + "\n");
+    const Profile profile = profiler_->profile(*options_.hardware);
+    write_file_atomic(folder_.path() / "profile.json", profile_json(profile, *options_.hardware).dump(2) + "\n");
     write_file_atomic(folder_.path() / "trace.json", profiler_->trace().dump() + "\n");
   });
 }

@@ -1,0 +1,175 @@
+// The cases of `tally bench ops`: every kernel of the table at sizes that training has.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tally/base/error.h"
+#include "tally/ops/attention.h"
+#include "tally/ops/cross_entropy.h"
+#include "tally/ops/dropout.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/embedding.h"
+#include "tally/ops/gather.h"
+#include "tally/ops/matmul.h"
+#include "tally/ops/norm.h"
+#include "tally/ops/optim_step.h"
+#include "tally/ops/reduce.h"
+#include "tally/ops/rope.h"
+#include "tally/ops/softmax.h"
+#include "tally/train/bench_ops.h"
+
+namespace tally {
+
+namespace {
+
+constexpr int64_t kWidth = 4096, kVocabulary = 32000;
+
+// Elements of a tensor that no cache holds: as large as the last one, within reason.
+int64_t memory_elements() {
+  const int64_t cache = std::clamp<int64_t>(::sysconf(_SC_LEVEL3_CACHE_SIZE), int64_t{64} << 20, int64_t{512} << 20);
+  const int64_t machine = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(kWidth * 64, std::min(cache, machine / 32) / 4 / kWidth * kWidth);
+}
+
+Tensor leaf(const Dims& size, uint64_t seed) {
+  return bench_values(size, seed, Category::kParameter).set_requires_grad();
+}
+
+using Values = std::vector<Tensor>;
+using Forward = std::function<Tensor(const Values&)>;
+
+// A function of f32 tensors named a, b, c ... that all get gradients.
+OpCase function(const char* op, const char* size, const std::vector<Dims>& shapes, const Forward& f,
+                bool gradient = true) {
+  const auto make = [=] {
+    OpCall call;
+    Values values;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      values.push_back(gradient ? leaf(shapes[i], i + 1) : bench_values(shapes[i], i + 1));
+      call.inputs.emplace_back(std::string(1, static_cast<char>('a' + i)), values.back());
+    }
+    call.forward = [=] { return f(values); };
+    call.gradient = gradient;
+    return call;
+  };
+  std::string shape;
+  for (int i = 0; i < shapes[0].rank; ++i) shape += (i > 0 ? " x " : "") + std::to_string(shapes[0][i]);
+  return {op, shape, size, make};
+}
+
+// One input tensor of floats and one of ids.
+OpCase indexed(const char* op, const char* size, const std::string& shape, const Dims& table, const Dims& ids,
+               int64_t limit, const std::function<Tensor(const Tensor& table, const Tensor& ids)>& f) {
+  const auto make = [=] {
+    const Tensor x = leaf(table, 1), index = bench_ids(ids, limit, 2);
+    return OpCall{{{"a", x}, {"ids", index}}, [=] { return f(x, index); }, true};
+  };
+  return {op, shape, size, make};
+}
+
+OpCase adamw_case(const char* size, int64_t rows) {
+  const auto make = [=] {
+    OpCall call;
+    Values t;
+    for (const char* name : {"param", "grad", "m", "v"}) {
+      t.push_back(bench_values(Dims(rows, kWidth), t.size() + 1, Category::kOptimizer));
+      call.inputs.emplace_back(name, t.back());
+    }
+    t[3] = square(t[3]);  // second moments are not negative
+    call.inputs[3].second = t[3];
+    const AdamwScalars s{1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - 0.9, 1 - 0.95, 1};
+    call.forward = [=] {
+      adamw_step(t[0], t[1], t[2], t[3], s);
+      return t[0];
+    };
+    call.gradient = false;
+    return call;
+  };
+  return {"adamw", fmt::format("{} x {}", rows, kWidth), size, make};
+}
+
+void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
+  const int64_t n = elements / kWidth;
+  const Dims x(n, kWidth), w(kWidth);
+  const auto add_function = [&](const char* op, const std::vector<Dims>& shapes, const Forward& f,
+                                bool gradient = true) { all.push_back(function(op, size, shapes, f, gradient)); };
+  add_function("rms_norm", {x, w}, [](const Values& v) { return rms_norm(v[0], v[1]); });
+  add_function("layer_norm", {x, w, w}, [](const Values& v) { return layer_norm(v[0], v[1], v[2]); });
+  add_function("softmax", {x}, [](const Values& v) { return softmax(v[0]); });
+  add_function("swiglu", {x, x}, [](const Values& v) { return swiglu(v[0], v[1]); });
+  add_function("gelu", {x}, [](const Values& v) { return gelu(v[0]); });
+  add_function("gelu_tanh", {x}, [](const Values& v) { return gelu_tanh(v[0]); });
+  add_function("silu", {x}, [](const Values& v) { return silu(v[0]); });
+  add_function("add", {x, x}, [](const Values& v) { return add(v[0], v[1]); });
+  add_function("mul", {x, x}, [](const Values& v) { return mul(v[0], v[1]); });
+  add_function("dropout", {x}, [](const Values& v) { return dropout(v[0], 0.1f, 1, 2); });
+  add_function("sum of rows", {x}, [](const Values& v) { return sum(v[0], Dims(1)); });
+  add_function("sum of columns", {x}, [](const Values& v) { return sum(v[0], Dims(0)); });
+  add_function("max", {x}, [](const Values& v) { return max(v[0], Dims(1)); });
+  add_function(
+      "copy", {x, x}, [](const Values& v) { return copy_(v[1], v[0]), v[1]; }, false);
+  add_function(
+      "fill", {x},
+      [](const Values& v) {
+        Tensor t = v[0];
+        return fill_(t, 0.5), t;
+      },
+      false);
+  add_function(
+      "sum_squares", {x}, [](const Values& v) { return sum_squares(v[0]), v[0]; }, false);
+  all.push_back(adamw_case(size, n));
+  all.push_back(indexed("gather", size, str(x), x, Dims(n), n,
+                        [](const Tensor& t, const Tensor& ids) { return index_select(t, 0, ids); }));
+  const int64_t rows = std::max<int64_t>(1, elements / kVocabulary), tokens = elements / 512;
+  all.push_back(indexed("cross_entropy", size, fmt::format("{} x {}", rows, kVocabulary), Dims(rows, kVocabulary),
+                        Dims(rows), kVocabulary,
+                        [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
+  all.push_back(indexed("embedding", size, fmt::format("{} of {} x 512", tokens, kVocabulary), Dims(kVocabulary, 512),
+                        Dims(1, tokens), kVocabulary,
+                        [](const Tensor& t, const Tensor& ids) { return embedding(ids, t); }));
+  add_function("rope", {Dims(1, tokens, 8, 64)}, [table = Tensor()](const Values& v) mutable {
+    if (!table.defined()) table = rope_table(v[0].size(1), 64, 10000);
+    return rope(v[0], table, 0, RopeStyle::kHalfSplit);
+  });
+  all.push_back({"rope_table", fmt::format("{} x 64", tokens), size, [=] {
+                   return OpCall{{}, [=] { return rope_table(tokens, 64, 10000); }, false};
+                 }});
+}
+
+OpCase packed_product(int64_t m, int64_t n) {
+  const auto make = [=] {
+    const Tensor x = bench_values(Dims(m, n), 1), w = bench_values(Dims(n, n), 2), packed = pack_weight(w);
+    return OpCall{{{"a", x}, {"b", w}}, [=] { return linear_packed(x, packed, n); }, false};
+  };
+  return {"linear_packed", fmt::format("{0} x {1} x {1}", m, n), "product", make};
+}
+
+void add_products(std::vector<OpCase>& all) {
+  const Forward product = [](const Values& v) { return linear(v[0], v[1]); };
+  for (const int64_t n : {512, 1024, 2048}) {
+    all.push_back(function("linear", "product", {Dims(n, n), Dims(n, n)}, product, n < 2048));
+    all.back().shape = fmt::format("{0} x {0} x {0}", n);
+  }
+  for (const int64_t n : {1024, 2048})
+    for (const int64_t m : {1, 2, 4, 8, 16, 32}) {
+      all.push_back(function("linear", "product", {Dims(m, n), Dims(n, n)}, product, false));
+      all.back().shape = fmt::format("{0} x {1} x {1}", m, n);
+      all.push_back(packed_product(m, n));
+    }
+  const Forward causal = [](const Values& v) { return attention(v[0], v[1], v[2], true); };
+  const Dims many(1, 1024, 12, 64), one(1, 1, 12, 64);
+  all.push_back(function("attention", "product", {many, many, many}, causal));
+  all.push_back(function("attention", "product", {one, many, many}, causal, false));
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> all;
+  add_rows(all, kBenchSizes[0], 64 * kWidth);
+  add_rows(all, kBenchSizes[1], memory_elements());
+  add_products(all);
+  return all;
+}
+
+}  // namespace tally

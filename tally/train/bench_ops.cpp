@@ -1,0 +1,202 @@
+#include "tally/train/bench_ops.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tally/base/error.h"
+#include "tally/base/parallel.h"
+#include "tally/base/rng.h"
+#include "tally/core/memory.h"
+#include "tally/core/tape.h"
+#include "tally/ops/backward.h"
+#include "tally/ops/elementwise.h"
+#include "tally/train/report.h"
+
+namespace tally {
+
+namespace {
+
+constexpr int64_t kMostRounds = 1000;
+constexpr int64_t kProbeRounds = 3000;  // of the peak of multiply-adds: about 30 us
+
+template <class F>
+double seconds_of(const F& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Tensor filled(int64_t elements) {
+  Tensor t = Tensor::empty(Dims(elements), DType::kF32, kCpu, Category::kWorkspace);
+  fill_(t, 0.5);
+  return t;
+}
+
+// What this process reaches now, one measurement of each a round.
+class Yardsticks {
+ public:
+  explicit Yardsticks(int64_t bytes_moved)
+      : from_(filled(std::max<int64_t>(1024, bytes_moved / 8))),
+        to_(filled(from_.numel())),
+        out_(filled(num_threads())) {}
+  void round() {
+    copy_seconds_.push_back(seconds_of([&] { copy_(to_, from_); }));
+    probe_seconds_.push_back(seconds_of([&] { launch(&Kernels::fma_probe, ProbeArgs{out_.raw(), kProbeRounds}); }));
+  }
+  // As a machine with one size of copies, that of the case.
+  Hardware hardware() const {
+    Hardware h;
+    const double moved = static_cast<double>(8 * from_.numel());
+    h.fma_flops =
+        static_cast<double>(ProbeArgs{out_.raw(), kProbeRounds}.cost().matmul_flops) / median_of(probe_seconds_);
+    h.bytes.points = {{moved, moved / median_of(copy_seconds_)}};
+    return h;
+  }
+
+ private:
+  Tensor from_, to_, out_;
+  std::vector<double> copy_seconds_, probe_seconds_;
+};
+
+void clear_gradients(const OpCall& call) {
+  for (auto [name, tensor] : call.inputs)
+    if (tensor.requires_grad()) tensor.set_grad({});
+}
+
+// Forward, and backward with `incoming` where it is defined; the seconds of the forward call.
+double run_once(const OpCall& call, const Tensor& incoming) {
+  Tensor y;
+  double seconds = 0;
+  {
+    PhaseGuard phase("forward");
+    seconds = seconds_of([&] { y = call.forward(); });
+  }
+  if (!incoming.defined()) return seconds;
+  backward(y, incoming);
+  clear_gradients(call);
+  return seconds;
+}
+
+int64_t largest_bytes(const Profile& p) {
+  int64_t most = 0;
+  for (const ProfileEntry& e : p.entries)
+    most = std::max(most, (e.cost.bytes_read + e.cost.bytes_written) / std::max<int64_t>(1, e.launches));
+  return most;
+}
+
+std::string rate(double per_second) { return fmt::format("{:.1f}", per_second / 1e9); }
+
+}  // namespace
+
+std::vector<OpResult> bench_op(const OpCase& c, const BenchBudget& budget) {
+  const LedgerGuard ledger;
+  const OpCall call = c.make();
+  const bool gradient = budget.gradients && call.gradient;
+  std::optional<NoGrad> quiet;
+  if (!gradient) quiet.emplace();
+  Tensor incoming;
+  if (gradient) incoming = bench_values(call.forward().sizes(), 99);
+  Profiler first, profiler;
+  first.begin_step(0);
+  run_once(call, incoming);
+  first.end_step();
+  Yardsticks yardsticks(largest_bytes(first.profile(Hardware{})));
+  yardsticks.round();
+  std::vector<double> call_seconds;
+  double spent = 0;
+  for (int64_t i = 0; i < budget.rounds || (spent < budget.seconds && i < kMostRounds); ++i) {
+    spent += seconds_of([&] {
+      yardsticks.round();
+      profiler.begin_step(i);
+      call_seconds.push_back(run_once(call, incoming));
+      profiler.end_step();
+    });
+  }
+  const Hardware now = yardsticks.hardware();
+  std::vector<OpResult> results;
+  for (const ProfileEntry& e : profiler.profile(now, Profiler::Average::kMedian).entries)
+    results.push_back({e.op, e.phase, c.op, c.shape, c.size, e.seconds, median_of(call_seconds), e.launches,
+                       profiler.steps(), e.cost, now.fma_flops, now.bytes.points[0].rate, e.roof_seconds});
+  std::stable_sort(results.begin(), results.end(), [](const auto& a, const auto& b) { return a.phase > b.phase; });
+  return results;
+}
+
+std::vector<OpResult> worst_ops(const std::vector<OpResult>& results, size_t count) {
+  std::vector<OpResult> sorted = results;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.share_of_roof() < b.share_of_roof(); });
+  sorted.resize(std::min(count, sorted.size()));
+  return sorted;
+}
+
+std::string ops_text(const std::vector<OpResult>& results) {
+  std::string text;
+  const auto row = [&](const auto& op, const auto& phase, const auto& shape, const auto& time, const auto& flops,
+                       const auto& bytes, const auto& copy, const auto& roof) {
+    text +=
+        fmt::format("{:<23}{:<9}{:<30}{:>10}{:>9}{:>8}{:>8}{:>8}\n", op, phase, shape, time, flops, bytes, copy, roof);
+  };
+  row("kernel", "", "case", "time", "GFLOP/s", "GB/s", "copy", "of roof");
+  for (const OpResult& r : results) {
+    const double seconds = std::max(r.seconds, 1e-12);
+    row(r.op, r.phase, r.name + " " + r.shape, seconds_text(r.seconds), rate(total_flops(r.cost) / seconds),
+        rate(total_bytes(r.cost) / seconds), rate(r.copy_bytes), fmt::format("{:.0f} %", 100 * r.share_of_roof()));
+  }
+  if (results.empty()) return text;
+  std::vector<double> peaks;
+  for (const OpResult& r : results) peaks.push_back(r.peak_flops);
+  text +=
+      fmt::format("peak {} GFLOP/s (multiply-adds in registers, f32); copy: GB/s of a copy that moves as many bytes\n",
+                  rate(median_of(peaks)));
+  std::string worst;
+  for (const OpResult& r : worst_ops(results, 3))
+    worst += fmt::format("{}{} ({} {}, {:.0f} %)", worst.empty() ? "" : ", ", r.op, r.name, r.shape,
+                         100 * r.share_of_roof());
+  return text + "furthest from the roof: " + worst + "\n";
+}
+
+Json op_json(const OpResult& r) {
+  return Json::object()
+      .set("op", r.op)
+      .set("phase", r.phase)
+      .set("case", r.name)
+      .set("shape", r.shape)
+      .set("size", r.size)
+      .set("seconds", r.seconds)
+      .set("call_seconds", r.call_seconds)
+      .set("launches", r.launches)
+      .set("rounds", r.rounds)
+      .set("matmul_flops", r.cost.matmul_flops)
+      .set("other_flops", r.cost.other_flops)
+      .set("bytes_read", r.cost.bytes_read)
+      .set("bytes_written", r.cost.bytes_written)
+      .set("peak_flops", r.peak_flops)
+      .set("copy_bytes", r.copy_bytes)
+      .set("share_of_roof", r.share_of_roof());
+}
+
+Tensor bench_values(const Dims& size, uint64_t seed, Category category) {
+  Tensor t = Tensor::empty(size, DType::kF32, kCpu, category);
+  float* const to = t.data<float>();
+  const int64_t n = t.numel(), piece = std::min<int64_t>(n, int64_t{1} << 18);
+  for (int64_t i = 0; i < piece; ++i) to[i] = uniform_from_u32(random_u32(seed, 0, static_cast<uint64_t>(i))) - 0.5f;
+  for (int64_t i = piece; i < n; i += piece) std::copy_n(to, std::min(piece, n - i), to + i);
+  return t;
+}
+
+Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed) {
+  std::vector<int32_t> ids(static_cast<size_t>(size.numel()));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(random_below(seed, 0, i, static_cast<uint64_t>(limit)));
+  return Tensor::from(ids, size);
+}
+
+ReadProbe::ReadProbe(int64_t bytes)
+    : buffer_(filled(std::max<int64_t>(ReadProbeArgs::kPiece, bytes / 4))),
+      out_(filled((buffer_.numel() + ReadProbeArgs::kPiece - 1) / ReadProbeArgs::kPiece)) {}
+
+double ReadProbe::seconds() {
+  return seconds_of([&] { launch(&Kernels::read_probe, ReadProbeArgs{buffer_.raw(), out_.raw()}); });
+}
+
+}  // namespace tally
