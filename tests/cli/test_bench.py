@@ -1,4 +1,5 @@
 """bench/vs_torch.py without PyTorch: what it refuses, and its table."""
+import json
 import os
 import subprocess
 import sys
@@ -36,3 +37,22 @@ def test_table():
     assert "| char | tally | 3,000 | 250.0 ms |  | 3 MiB | 2 MiB, 1 MiB of them activations and workspace |" in table
     assert "| char | torch eager | 2,000 | 375.0 ms | 1.50 | 3 MiB | 5 MiB saved for the backward (eager) |" in table
     assert "agree to 2e-06" in table and "PyTorch 9.9" in table
+
+
+def test_bench_ops(tally):
+    words = ["bench", "ops", "--sizes", "cache", "--seconds", 0, "--rounds", 1]
+    lines = [json.loads(line) for line in tally.run(*words, "--filter", "norm", "softmax", "--json").splitlines()]
+    assert [(r["op"], r["phase"]) for r in lines[:2]] == [("rms_norm", "forward"), ("rms_norm_backward", "backward")]
+    assert {r["case"] for r in lines} == {"rms_norm", "layer_norm", "softmax"}
+    for r in lines:
+        assert r["seconds"] > 0 and r["share_of_roof"] > 0 and r["bytes_read"] > 0, r
+    text = tally.run(*words, "--filter", "adamw", "--save", "values.safetensors")
+    assert "adamw 64 x 4096" in text and "furthest from the roof: adamw" in text
+    header = (tally.folder / "values.safetensors").read_bytes()
+    names = set(json.loads(header[8:8 + int.from_bytes(header[:8], "little")]))
+    assert {f"adamw 64 x 4096/{name}" for name in ("param", "grad", "m", "v", "out")} <= names
+
+
+def test_bench_ops_refuses(tally):
+    assert "no case has the name" in tally.error("bench", "ops", "--filter", "chess")
+    assert "there is no 'huge'" in tally.error("bench", "ops", "--sizes", "huge")
