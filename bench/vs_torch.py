@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Tally against PyTorch on this machine: training tokens a second and memory of the same models on the same batches.
+"""Tally against PyTorch on this machine: training speed and memory of the same models on the same batches, single ops,
+and matrix products against OpenBLAS and oneDNN.
 
-    bench/vs_torch.py --text FILE [--only char,llama-30m,gpt2] [--rounds 5] [--steps N] [--write]
+    bench/vs_torch.py --text FILE [--only char,llama-30m,gpt2,ops,gemm] [--rounds 5] [--steps N] [--write]
 
 PyTorch lives in the environment that tools/peers.sh makes (--peers FOLDER, $TALLY_PEERS, ~/.cache/tally/peers).
 Before anything is timed, both programs take ten steps from the same weights, and every loss must agree to 1e-4. Then
 rounds: a process of Tally, one of PyTorch eager, one of PyTorch compiled, again and again, each with the same number
 of threads; figures are medians over the rounds of a process's median step, its first steps left out (PyTorch compiles
-in them). Memory is the largest resident set of the whole process. Prints a table and JSON lines; --write puts the
-table into docs/benchmarks.md. Run it on an idle machine.
+in them). Memory is the largest resident set of the whole process. `ops` and `gemm` are described in
+kernel_contests.py. Prints tables and JSON lines; --write puts the tables into docs/benchmarks.md. Run it on an idle
+machine.
 """
 import argparse
 import json
@@ -19,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import kernel_contests
+from contest import ROOT, call, say
+
 sys.path.insert(0, str(ROOT / "tools"))
 import measure  # noqa: E402
 
@@ -29,20 +33,9 @@ PRESETS = {"char": ("char", ["--batch", "12"], 200),
            "gpt2": ("bpe", ["--batch", "1", "--train.context", "256", "--model.vocab_size", "50257"], 8)}
 TRAIN = ["--schedule.kind", "constant", "--lr", "3e-4", "--log_every", "1", "--eval_every", "0", "--sample_tokens", "0",
          "--checkpoint_every", "0"]
+KERNELS = {"ops": (kernel_contests.ops, kernel_contests.ops_table), "gemm": (kernel_contests.gemm, kernel_contests.gemm_table)}
 CHECKED, TOLERANCE = 10, 1e-4
 WARM = 4  # steps of a process that are not timed: caches, the thread pool, PyTorch's compiler
-
-
-def call(command, environment):
-    """Runs a process; its standard output and its largest resident set in bytes."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=err, env={**os.environ, **environment})
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0), err.seek(0)
-        if process.returncode != 0:
-            sys.exit(f"{' '.join(map(str, command))}\nexit {process.returncode}: {err.read().decode()[-3000:]}")
-        return out.read().decode(), usage.ru_maxrss * 1024
 
 
 class Contest:
@@ -92,7 +85,7 @@ class Contest:
     def run(self):
         """A row a program; JSON lines go to standard output as they are made."""
         worst = self.check()
-        print(f"{self.preset}: {CHECKED} losses agree to {worst:.1e}", file=sys.stderr)
+        say(f"{self.preset}: {CHECKED} losses agree to {worst:.1e}")
         saved = self.torch("eager", 1, saved=True)["saved_bytes"]
         steps = WARM + (self.options.steps or PRESETS[self.preset][2])
         rounds = {name: [] for name in self.programs()}
@@ -100,7 +93,7 @@ class Contest:
             for name, program in self.programs().items():
                 rounds[name].append(program(steps))
                 seconds = statistics.median(rounds[name][-1]["step_seconds"][WARM:])
-                print(f"{self.preset} round {i + 1}: {name} {seconds * 1e3:.2f} ms a step", file=sys.stderr)
+                say(f"{self.preset} round {i + 1}: {name} {seconds * 1e3:.2f} ms a step")
         rows = []
         for name, results in rounds.items():
             each = [statistics.median(r["step_seconds"][WARM:]) for r in results]
@@ -156,41 +149,52 @@ def data_folders(options, folder, kinds):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--only", default=",".join(PRESETS), help="contests, with commas: " + ", ".join(PRESETS))
-    parser.add_argument("--text", required=True, help="training text")
+    everything = [*PRESETS, *KERNELS]
+    parser.add_argument("--only", default=",".join(everything), help="contests, with commas: " + ", ".join(everything))
+    parser.add_argument("--text", help="training text of the models")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="timed steps of a process; 0: by preset")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--modes", default="eager,compile", help="of PyTorch")
+    parser.add_argument("--modes", default="eager,compile", help="of PyTorch in training")
     parser.add_argument("--tally", type=pathlib.Path, default=ROOT / "build" / "release" / "bin" / "tally")
     parser.add_argument("--peers", type=pathlib.Path, help="environment made by tools/peers.sh")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     options.only, options.modes = options.only.split(","), options.modes.split(",")
-    if unknown := set(options.only) - set(PRESETS):
-        parser.error(f"unknown contest {', '.join(sorted(unknown))}; there are {', '.join(PRESETS)}")
+    if unknown := set(options.only) - set(everything):
+        parser.error(f"unknown contest {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
     if set(options.modes) - {"eager", "compile"}:
         parser.error("--modes are eager and compile")
+    if set(options.only) & set(PRESETS) and not options.text:
+        parser.error("the models need --text FILE")
     options.peers = options.peers or pathlib.Path(os.environ.get("TALLY_PEERS", pathlib.Path.home() / ".cache/tally/peers"))
-    if not (options.peers / "bin" / "python").exists():
+    if options.only != ["gemm"] and not (options.peers / "bin" / "python").exists():
         parser.error(f"{options.peers} has no PyTorch; run tools/peers.sh {options.peers}")
     return options
+
+
+def publish(options, name, table, only):
+    print(table, flush=True)
+    if options.write:
+        measure.write(name, table, f"bench/vs_torch.py --only {only} --rounds {options.rounds}")
 
 
 def main():
     options = arguments()
     if os.getloadavg()[0] > 0.5:
-        print(f"the load average is {os.getloadavg()[0]:.1f}: other programs disturb these figures", file=sys.stderr)
+        say(f"the load average is {os.getloadavg()[0]:.1f}: other programs disturb these figures")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        data = data_folders(options, folder, {PRESETS[p][0] for p in options.only})
+        presets = [p for p in options.only if p in PRESETS]
+        data = data_folders(options, folder, {PRESETS[p][0] for p in presets})
         rows = []
-        for preset in options.only:
+        for preset in presets:
             rows += Contest(options, folder, preset, data[PRESETS[preset][0]]).run()
-    table = train_table(rows)
-    print(table)
-    if options.write:
-        measure.write("torch", table, f"bench/vs_torch.py --only {','.join(options.only)} --rounds {options.rounds}")
+        if rows:
+            publish(options, "torch", train_table(rows), ",".join(presets))
+        for contest in [c for c in options.only if c in KERNELS]:
+            run, table = KERNELS[contest]
+            publish(options, contest, table(run(options, folder)), contest)
 
 
 if __name__ == "__main__":

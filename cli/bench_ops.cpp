@@ -1,6 +1,7 @@
 // tally bench ops: every kernel on its own, against this machine's peaks as they are now.
 #include <algorithm>
 
+#include "cli/bench.h"
 #include "cli/files.h"
 #include "cli/verbs.h"
 #include "tally/base/error.h"
@@ -98,6 +99,7 @@ struct BenchOps {
 
 std::vector<Verb> bench_verbs() {
   std::vector<Verb> verbs = {make_verb<BenchOps>("bench ops", "every kernel against this machine's peaks")};
+  for (const Verb& verb : bench_step_verbs()) verbs.push_back(verb);
   return verbs;
 }
 

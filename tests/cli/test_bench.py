@@ -1,12 +1,14 @@
-"""bench/vs_torch.py without PyTorch: what it refuses, and its table."""
+"""tally bench, and bench/vs_torch.py without PyTorch: what it refuses, and its tables."""
 import json
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 from conftest import PROGRAM, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
+import kernel_contests  # noqa: E402
 import vs_torch  # noqa: E402
 
 
@@ -20,6 +22,7 @@ def refuse(tmp_path, *words):
 def test_what_it_refuses(tmp_path):
     assert "unknown contest chess" in refuse(tmp_path, "--text", "a.txt", "--only", "chess")
     assert "has no PyTorch; run tools/peers.sh" in refuse(tmp_path, "--text", "a.txt")
+    assert "the models need --text" in refuse(tmp_path, "--only", "char,ops")
 
 
 def test_peers_stay_outside_the_tree():
@@ -56,3 +59,42 @@ def test_bench_ops(tally):
 def test_bench_ops_refuses(tally):
     assert "no case has the name" in tally.error("bench", "ops", "--filter", "chess")
     assert "there is no 'huge'" in tally.error("bench", "ops", "--sizes", "huge")
+
+
+SMALL = ["--preset", "tiny", "--batch", 2, "--context", 16, "--seconds", 0]
+
+
+def test_bench_train(tally):
+    found = json.loads(tally.run("bench", "train", *SMALL, "--json"))
+    assert found["tokens"] == 32 and found["peak_bytes"] == found["planned_bytes"]
+    assert 0 < found["profile"]["kernel_seconds"] <= found["profile"]["step_seconds"]
+    text = tally.run("bench", "train", *SMALL)
+    assert "32 tokens a step" in text and "outside kernels" in text
+
+
+def test_bench_decode(tally):
+    words = ["bench", "decode", "--preset", "tiny", "--seconds", 0, "--prompt", 4, "--tokens", 8]
+    f32, bf16 = (json.loads(line) for line in tally.run(*words, "--json").splitlines())
+    assert (f32["dtype"], bf16["dtype"]) == ("f32", "bf16") and f32["bytes_read"] > 1.5 * bf16["bytes_read"]
+    assert "of limit" in tally.run(*words, "--dtypes", "bf16")
+    assert "there is no 'f16'" in tally.error(*words, "--dtypes", "f16")
+
+
+def test_bench_roofline(tally):
+    text = tally.run("bench", "roofline", *SMALL, "--svg", "roof.svg")
+    assert text.splitlines()[-1] == "roof.svg"
+    root = xml.etree.ElementTree.parse(tally.folder / "roof.svg").getroot()
+    assert root.tag.endswith("svg") and "matmul" in "".join(root.itertext())
+    assert "no --svg" in tally.error("bench", "roofline", *SMALL)
+
+
+def test_kernel_tables():
+    ops = kernel_contests.ops_table([{"case": "softmax 64 x 4096", "threads": 2, "tally_seconds": 1e-4,
+                                      "torch_seconds": 2e-4, "ratio": 2.0, "torch": "9.9"}])
+    assert "| softmax 64 x 4096 | 100 us | 200 us | 2.00 |" in ops
+    rates = {"tally": 60.0, "tally packed": 90.0, "openblas": 50.0, "onednn": 40.0, "onednn packed": 100.0}
+    rows = [{"m": 1, "n": 8, "k": 8, "threads": t, "program": p, "gflops": g / (3 - t), "openblas_core": "Haswell"}
+            for t in (2, 1) for p, g in rates.items()]
+    gemm = kernel_contests.gemm_table(rows)
+    assert "| 1 x 8 x 8 | 60.0 | 90.0 | 50.0 | 40.0 | 100.0 | 1.20 | 0.90 |" in gemm
+    assert "\n1 thread\n" in gemm and "| 30.0 | 45.0 |" in gemm
