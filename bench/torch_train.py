@@ -87,6 +87,16 @@ def make_optimizer(model, o):
                              lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["eps"], fused=True)
 
 
+def clip_by_exact_norm(parameters, most):
+    """clip_grad_norm_ with the squares summed in f64: its own f32 sum is off by 2e-5 at llama-30m's 28 million
+    gradients, which ten steps of AdamW raise to 5e-4 of the loss (f64 throughout agrees with the exact norm)."""
+    norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in parameters))
+    scale = min(1.0, most / (norm.item() + 1e-6))
+    for p in parameters:
+        p.grad.mul_(scale)
+    return norm
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=pathlib.Path)
@@ -95,6 +105,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--saved", action="store_true", help="count the bytes kept for the backward as well")
+    parser.add_argument("--exact-norm", action="store_true", help="clip by a norm summed in f64 (slow)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     imported = kilobytes("VmRSS")
@@ -117,7 +128,10 @@ def main():
         ids, targets = batches(step)
         loss = forward(ids, targets)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip"], foreach=True)
+        if options.exact_norm:
+            norm = clip_by_exact_norm(parameters, optim["clip"])
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip"], foreach=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
