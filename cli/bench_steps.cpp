@@ -1,4 +1,5 @@
 // tally bench train | decode | roofline: steps of a configuration on random ids, no data needed.
+#include <algorithm>
 #include <fmt/core.h>
 
 #include "cli/bench.h"
@@ -47,14 +48,15 @@ struct BenchDecode : InspectConfig {
 
   void fields(Fields& f) {
     InspectConfig::fields(f);
-    f("dtypes", dtypes, "f32 and bf16 unless given");
+    f("dtypes", dtypes, "f32 and bf16 unless given here or by --model.dtype");
     f("prompt", options.prompt, "tokens that are there at the start", 1, 1 << 24);
     f("tokens", options.tokens, "tokens to decode in a round", 2, 1 << 24);
     f("seconds", options.seconds, "to go on for with each dtype; at least three rounds", 0, 1e6);
   }
   void prepare(const BenchDecode& asked, const std::vector<std::string>& given) {
     InspectConfig::prepare(asked, given);
-    dtypes = {"f32", "bf16"};
+    const bool one = std::find(given.begin(), given.end(), "model.dtype") != given.end();
+    dtypes = one ? std::vector<std::string>{asked.run_config.model.dtype} : std::vector<std::string>{"f32", "bf16"};
   }
 
   int run() {

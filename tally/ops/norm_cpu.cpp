@@ -1,4 +1,5 @@
-// LayerNorm and RMSNorm on the CPU, a row at a time. LayerNorm's mean is summed in f64, so a constant row gives exact
+// LayerNorm and RMSNorm on the CPU, a row at a time; the loop that writes a row reads the next one for its first sum, so
+// that memory is busy both ways. LayerNorm's mean is summed in f64, so a constant row gives exact
 // zeros; the variance is the mean of squares around it. Squares are f32 also for bf16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
@@ -45,24 +46,32 @@ struct WideSum {
   }
 };
 
-void layer_norm_row(const LayerNormArgs& a, const View& weight, const View& bias, int64_t row) {
+// Rows [begin, end).
+void layer_norm_rows(const LayerNormArgs& a, const View& weight, const View& bias, int64_t begin, int64_t end) {
   const int64_t n = row_length(a.x);
-  const Row x[1] = {row_of(a.x, row)};
   WideSum sum;
-  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { sum.add(in[0], j); });
-  const float mean = static_cast<float>(sum.total() / static_cast<double>(n));
-  Vec squares[kRowVecs] = {};
-  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
-    const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
-    squares[j] = fmadd(t, t, squares[j]);
-  });
-  const float variance = sum_partials(squares) / static_cast<float>(n);
-  const float rstd = 1.0f / sqrt_of(variance + static_cast<float>(a.eps));
-  a.mean.ptr<float>()[row] = mean;
-  a.rstd.ptr<float>()[row] = rstd;
-  const Row rows[4] = {row_of(a.out, row), x[0], row_of(weight, 0), row_of(bias, 0)};
-  over_row<1, 3>(rows, n,
-                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = fmadd((in[0] - mean) * rstd, in[1], in[2]); });
+  const Row first[1] = {row_of(a.x, begin)};
+  over_row<0, 1>(first, n, [&](const Vec* in, Vec*, int j, int64_t) { sum.add(in[0], j); });
+  for (int64_t row = begin; row < end; ++row) {
+    const Row x[1] = {row_of(a.x, row)};
+    const float mean = static_cast<float>(sum.total() / static_cast<double>(n));
+    Vec squares[kRowVecs] = {};
+    over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
+      const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
+      squares[j] = fmadd(t, t, squares[j]);
+    });
+    const float variance = sum_partials(squares) / static_cast<float>(n);
+    const float rstd = 1.0f / sqrt_of(variance + static_cast<float>(a.eps));
+    a.mean.ptr<float>()[row] = mean;
+    a.rstd.ptr<float>()[row] = rstd;
+    sum = {};
+    const Row rows[5] = {row_of(a.out, row), x[0], row_of(weight, 0), row_of(bias, 0),
+                         row_of(a.x, row + 1 < end ? row + 1 : row)};
+    over_row<1, 4>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t) {
+      out[0] = fmadd((in[0] - mean) * rstd, in[1], in[2]);
+      sum.add(in[3], j);
+    });
+  }
 }
 
 void layer_norm_row_f64(const LayerNormArgs& a, int64_t row) {
@@ -203,16 +212,24 @@ void gradient(const Gradient& a) {
 
 // ---- RMSNorm
 
-void rms_norm_row(const RmsNormArgs& a, const View& weight, int64_t row) {
+// Rows [begin, end).
+void rms_norm_rows(const RmsNormArgs& a, const View& weight, int64_t begin, int64_t end) {
   const int64_t n = row_length(a.x);
-  const Row rows[3] = {row_of(a.out, row), row_of(a.x, row), row_of(weight, 0)};
-  const Row x[1] = {rows[1]};
   Vec squares[kRowVecs] = {};
-  over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
-  const float mean = sum_partials(squares) / static_cast<float>(n);
-  const float rstd = 1.0f / sqrt_of(mean + static_cast<float>(a.eps));
-  a.rstd.ptr<float>()[row] = rstd;
-  over_row<1, 2>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] * rstd * in[1]; });
+  const Row first[1] = {row_of(a.x, begin)};
+  over_row<0, 1>(first, n, [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
+  for (int64_t row = begin; row < end; ++row) {
+    const float mean = sum_partials(squares) / static_cast<float>(n);
+    const float rstd = 1.0f / sqrt_of(mean + static_cast<float>(a.eps));
+    a.rstd.ptr<float>()[row] = rstd;
+    for (Vec& s : squares) s = Vec{};
+    const Row rows[4] = {row_of(a.out, row), row_of(a.x, row), row_of(weight, 0),
+                         row_of(a.x, row + 1 < end ? row + 1 : row)};
+    over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t) {
+      out[0] = in[0] * rstd * in[1];
+      squares[j] = fmadd(in[2], in[2], squares[j]);
+    });
+  }
 }
 
 void rms_norm_row_f64(const RmsNormArgs& a, int64_t row) {
@@ -234,13 +251,8 @@ void layer_norm(const LayerNormArgs& a) {
   const int64_t n = row_length(a.x);
   const View weight = view_or(a.weight, kOne, n), bias = view_or(a.bias, kZero, n);
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      if (a.x.dtype == DType::kF64) {
-        layer_norm_row_f64(a, row);
-      } else {
-        layer_norm_row(a, weight, bias, row);
-      }
-    }
+    if (a.x.dtype != DType::kF64) return layer_norm_rows(a, weight, bias, begin, end);
+    for (int64_t row = begin; row < end; ++row) layer_norm_row_f64(a, row);
   });
 }
 
@@ -253,13 +265,8 @@ void rms_norm(const RmsNormArgs& a) {
   const int64_t n = row_length(a.x);
   const View weight = view_or(a.weight, kOne, n);
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      if (a.x.dtype == DType::kF64) {
-        rms_norm_row_f64(a, row);
-      } else {
-        rms_norm_row(a, weight, row);
-      }
-    }
+    if (a.x.dtype != DType::kF64) return rms_norm_rows(a, weight, begin, end);
+    for (int64_t row = begin; row < end; ++row) rms_norm_row_f64(a, row);
   });
 }
 

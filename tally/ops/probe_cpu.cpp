@@ -33,9 +33,12 @@ void read_probe(const ReadProbeArgs& a) {
   parallel_for(n, ReadProbeArgs::kPiece, [&](int64_t begin, int64_t end) {
     Vec sums[kChains] = {};
     int64_t i = begin;
-    for (; i + kChains * kLanes <= end; i += kChains * kLanes)
+    for (; i + kChains * kLanes <= end; i += kChains * kLanes) {
+      // A page ahead, where the processor's own prefetching stops.
+      for (int c = 0; c < kChains * kLanes; c += 16) __builtin_prefetch(x + i + 1024 + c);
 #pragma GCC unroll 8
       for (int c = 0; c < kChains; ++c) sums[c] += load(x + i + c * kLanes);
+    }
     float sum = 0;
     for (; i < end; ++i) sum += x[i];
     for (int c = 0; c < kChains; ++c)
