@@ -4,7 +4,8 @@
     tools/measure.py SECTION... [--tally build/release/bin/tally] [--text FILE] [--corpus FILE]
 
 Sections: plan (plan = run and predicted step times), bpe (training a BPE vocabulary of 500), char (three seeds of the
-nanoGPT character example on --text, tiny Shakespeare). Run it on an idle machine.
+nanoGPT character example on --text, tiny Shakespeare), decode (llama-124m against the bandwidth of memory), kernels
+(row kernels on tensors beyond the last cache). Run it on an idle machine.
 """
 import argparse
 import datetime
@@ -103,6 +104,30 @@ def char(options, folder):
            "view (0.02 gives 1.91).\n\n" + "\n".join(rows)
 
 
+def decode(options, folder):
+    rows = ["| weights | a token | tokens/s | bytes a token | read bandwidth | tokens/s at that bandwidth | of it |",
+            "|" + " --- |" * 7]
+    for line in run(options.tally, "bench", "decode", "--preset", "llama-124m", "--seconds", "10", "--json").splitlines():
+        r = json.loads(line)
+        rows.append(f"| {r['dtype']} | {r['token_seconds'] * 1e3:.2f} ms | {r['tokens_per_second']:.1f} | {r['bytes_read']:,.0f} | "
+                    f"{r['read_bytes_per_second'] / 1e9:.1f} GB/s | {r['limit_tokens_per_second']:.1f} | "
+                    f"{r['tokens_per_second'] / r['limit_tokens_per_second']:.2f} |")
+    return "## Decoding\n\n`llama-124m`, one sequence, weights packed as for `generate`; the limit is a read of the bytes that a " \
+           "token's launches read, measured in turn with the tokens.\n\n" + "\n".join(rows)
+
+
+def kernels(options, folder):
+    wanted = ["rms_norm", "layer_norm", "softmax", "swiglu", "adamw"]
+    rows = ["| op | time | GB/s | a copy of as many bytes | of it |", "|" + " --- |" * 5]
+    for line in run(options.tally, "bench", "ops", "--sizes", "memory", "--filter", *wanted, "--seconds", "3", "--json").splitlines():
+        r = json.loads(line)
+        rate = (r["bytes_read"] + r["bytes_written"]) / r["seconds"]
+        if r["launches"]:
+            rows.append(f"| {r['op']} {r['shape']} | {r['seconds'] * 1e3:.2f} ms | {rate / 1e9:.1f} | "
+                        f"{r['copy_bytes'] / 1e9:.1f} GB/s | {rate / r['copy_bytes']:.2f} |")
+    return "## Row kernels beyond the last cache\n\nf32; the copy takes its turn in the same process.\n\n" + "\n".join(rows)
+
+
 def machine():
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -124,7 +149,7 @@ def write(name, text, command):
 
 def main():
     parser = argparse.ArgumentParser()
-    sections = {"plan": plan, "bpe": bpe, "char": char}
+    sections = {"plan": plan, "bpe": bpe, "char": char, "decode": decode, "kernels": kernels}
     parser.add_argument("sections", nargs="+", choices=sections)
     parser.add_argument("--tally", default=ROOT / "build" / "release" / "bin" / "tally", type=pathlib.Path)
     parser.add_argument("--text", help="training text of plan and char")
