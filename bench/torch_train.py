@@ -1,6 +1,9 @@
-"""The PyTorch side of bench/vs_torch.py: trains the model of a Tally run from its checkpoint on its batches.
+"""The PyTorch side of bench/vs_torch.py and bench/vs_torch_cuda.py: trains the model of a Tally run from its checkpoint
+on its batches.
 
-    torch_train.py RUN --data DATA --mode eager|compile --steps N --threads N     (one JSON object on standard output)
+    torch_train.py RUN --data DATA --mode eager|compile|graphs --steps N --threads N [--device cuda]
+
+One JSON object on standard output. On a card parameters are f32 and products bf16 (autocast), TF32 stays off.
 
 Batches are read from the token shards at the places that tally/data/loader.h gives by its counter-based generator.
 Times are of whole steps: reading the batch, forward, backward, clipping, the fused AdamW.
@@ -101,7 +104,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--mode", choices=["eager", "compile", "graphs"], default="eager")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--saved", action="store_true", help="count the bytes kept for the backward as well")
@@ -117,16 +121,24 @@ def main():
     model = torch_models.Decoder(config["model"])
     checkpoint = options.run / "checkpoints" / (options.run / "latest").read_text().strip()
     torch_models.load(model, safetensors.torch.load_file(checkpoint / "model.safetensors"))
+    on_card = options.device != "cpu"
+    if on_card:
+        model = model.to(device=options.device, dtype=torch.float32)
+        if model.table is not None:
+            model.table = tuple(y.to(options.device) for y in model.table)
     optimizer = make_optimizer(model, optim)
     batches = Batches(options.data, train["seed"], train["batch"], train["context"] or config["model"]["context"])
-    forward = torch.compile(model) if options.mode == "compile" else model
+    forward = model
+    if options.mode != "eager":
+        forward = torch.compile(model, mode="reduce-overhead" if options.mode == "graphs" else None)
     parameters = list(model.parameters())
 
     losses, norms, seconds = [], [], []
     for step in range(options.steps):
         start = time.perf_counter()
-        ids, targets = batches(step)
-        loss = forward(ids, targets)
+        ids, targets = (x.to(options.device, non_blocking=True) for x in batches(step))
+        with torch.autocast(options.device, torch.bfloat16, enabled=on_card):
+            loss = forward(ids, targets)
         loss.backward()
         if options.exact_norm:
             norm = clip_by_exact_norm(parameters, optim["clip"])
@@ -140,6 +152,9 @@ def main():
     result = {"losses": losses, "grad_norms": norms, "step_seconds": seconds, "max_rss_bytes": kilobytes("VmHWM"),
               "imported_rss_bytes": imported, "torch": torch.__version__,
               "parameters": sum(p.numel() for p in parameters)}
+    if on_card:
+        result["peak_bytes"] = torch.cuda.max_memory_allocated()
+        result["card"] = torch.cuda.get_device_name()
     if options.saved:
         result["saved_bytes"] = saved_bytes(model, *batches(0))
     print(json.dumps(result))

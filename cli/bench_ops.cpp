@@ -5,6 +5,8 @@
 #include "cli/files.h"
 #include "cli/verbs.h"
 #include "tally/base/error.h"
+#include "tally/core/device.h"
+#include "tally/core/dtype.h"
 #include "tally/core/memory.h"
 #include "tally/core/tape.h"
 #include "tally/io/safetensors.h"
@@ -18,7 +20,7 @@ namespace {
 struct BenchOps {
   std::vector<std::string> filter, sizes;
   BenchBudget budget;
-  std::string save;
+  std::string save, device = "cpu", dtype = "f32";
   bool json = false;
 
   static constexpr const char* kDetails =
@@ -34,11 +36,17 @@ struct BenchOps {
     f("seconds", budget.seconds, "of a case", 0, 3600);
     f("rounds", budget.rounds, "at least, of a case", 1, 1e6);
     f("gradients", budget.gradients, "time the backward too");
+    f("device", device, "cpu, cuda or cuda:N");
+    f("dtype", dtype, "of the cases' floats", {"f32", "bf16"});
     f("save", save, "safetensors file of the cases' inputs and first results, for comparison with other programs");
     f("json", json, "a JSON line a kernel instead of the table");
   }
 
   int run() {
+    const Device place = device_from_name(device);
+    if (place.kind == DeviceKind::kMeta) fail("--device {}: use cpu, cuda or cuda:N", device);
+    require_device(place);
+    set_bench_place({place, dtype_from_name(dtype)});
     const std::vector<OpCase> cases = chosen();
     if (!save.empty()) save_values(cases);
     std::vector<OpResult> all;
@@ -50,7 +58,7 @@ struct BenchOps {
           if (json) fmt::print("{}\n", op_json(r).dump());
           all.push_back(r);
         }
-        release_cached_blocks();
+        release_cached_blocks(place);
       }
     }
     if (!json) fmt::print("{}", ops_text(all));
@@ -85,11 +93,11 @@ struct BenchOps {
     for (const OpCase& c : cases) {
       const OpCall call = c.make();
       for (const auto& [name, tensor] : call.inputs) {
-        Tensor copy = Tensor::empty(tensor.sizes(), tensor.dtype());
+        const Tensor copy = Tensor::empty(tensor.sizes(), tensor.dtype());
         copy_(copy, tensor);
         keep(fmt::format("{} {}/{}", c.op, c.shape, name), copy);
       }
-      keep(fmt::format("{} {}/out", c.op, c.shape), contiguous(call.forward()));
+      keep(fmt::format("{} {}/out", c.op, c.shape), to(contiguous(call.forward()), kCpu));
     }
     write_safetensors(save, items);
   }

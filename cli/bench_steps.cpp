@@ -29,7 +29,7 @@ struct BenchTrain : InspectConfig {
 
   int run() {
     run_config.check();
-    const StepBench bench = bench_step(run_config, measured_hardware(), seconds);
+    const StepBench bench = bench_step(run_config, measured_hardware(usable_device()), seconds);
     if (json)
       fmt::print("{}\n", step_json(bench).dump());
     else
@@ -61,6 +61,7 @@ struct BenchDecode : InspectConfig {
 
   int run() {
     run_config.model.check();
+    options.device = run_config.device();
     for (const std::string& dtype : dtypes)
       if (dtype != "f32" && dtype != "bf16") fail("--dtypes: there is no '{}'; dtypes are f32 and bf16", dtype);
     std::vector<DecodeBench> benches;
@@ -94,7 +95,7 @@ struct BenchRoofline : InspectConfig {
   int run() {
     if (svg.empty()) fail("no --svg; name the file to write");
     run_config.check();
-    const StepBench bench = bench_step(run_config, measured_hardware(), seconds);
+    const StepBench bench = bench_step(run_config, measured_hardware(usable_device()), seconds);
     const std::string name = preset_name.empty() ? model_dir.empty() ? "a model" : model_dir : preset_name;
     const std::string title =
         fmt::format("{}: a training step of {} x {} tokens", name, run_config.train.batch, run_config.context());

@@ -3,6 +3,7 @@
 
 #include "cli/verbs.h"
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/memory.h"
 #include "tally/train/report.h"
 #include "tally/train/run_folder.h"
@@ -12,7 +13,7 @@ namespace tally::cli {
 namespace {
 
 struct Generate {
-  std::string model, dtype;
+  std::string model, dtype, device = "cpu";
   SampleOptions options;
   bool echo = true, json = false, dry_run = false;
 
@@ -27,6 +28,7 @@ struct Generate {
     f("max_tokens", options.max_tokens, "most tokens to generate", 0, 1e9);
     options.sampler.fields(f);
     f("dtype", dtype, "of weights and activations; empty: that of the run", {"", "f32", "bf16"});
+    f("device", device, "that computes: cpu, cuda or cuda:N");
     f("stop", options.stop, "strings at which the text ends; they are not printed");
     f("echo", echo, "print the prompt first");
     f("json", json, "one JSON object instead of the text");
@@ -38,7 +40,7 @@ struct Generate {
     for (const std::string& stop : options.stop)
       if (stop.empty()) fail("--stop: a stop string is empty");
     if (dry_run) return print_plan();
-    const LoadedModel loaded = load_run_model(model, dtype);
+    const LoadedModel loaded = load_run_model(model, dtype, usable_device());
     std::string text;
     if (echo && !json) write(options.prompt);
     const SampleResult result = generate_text(*loaded.model, loaded.tokenizer, options, [&](std::string_view part) {
@@ -62,6 +64,12 @@ struct Generate {
   }
 
  private:
+  Device usable_device() const {
+    const Device d = device_from_name(device);
+    if (d.kind == DeviceKind::kMeta) fail("--device {}: text is generated on cpu, cuda or cuda:N", device);
+    require_device(d);
+    return d;
+  }
   static void write(std::string_view text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
       fail_run("standard output cannot be written");

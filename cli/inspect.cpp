@@ -7,6 +7,7 @@
 
 #include "cli/verbs.h"
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/dtype.h"
 #include "tally/models/model.h"
 #include "tally/ops/measure_peaks.h"
@@ -253,6 +254,12 @@ void InspectConfig::fields(Fields& f) {
   f("model_dir", model_dir, "a run or checkpoint folder, in place of a preset (--model is the same)");
   f("json", json, "print JSON");
   run_config.fields(f);
+}
+
+Device InspectConfig::usable_device() const {
+  const Device d = run_config.device();
+  require_device(d);
+  return d;
 }
 
 void InspectConfig::prepare(const InspectConfig& asked, const std::vector<std::string>& given) {

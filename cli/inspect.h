@@ -19,6 +19,7 @@ struct InspectConfig {
 
   void fields(Fields& f);
   void prepare(const InspectConfig& asked, const std::vector<std::string>& given);
+  Device usable_device() const;  // train.device; throws Error when it cannot compute here
 };
 
 // Rows of cells as aligned text; the columns from `numbers_from` on are set to the right.

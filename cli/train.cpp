@@ -5,6 +5,7 @@
 
 #include "cli/verbs.h"
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/ops/measure_peaks.h"
 #include "tally/train/trainer.h"
 
@@ -68,11 +69,14 @@ struct Train {
     std::signal(SIGXFSZ, SIG_IGN);  // and a file that may not grow further is an error like a full disk
     config.check();
     const int64_t profile_steps = profile.empty() ? 0 : parse_profile_steps(profile);
-    const Hardware& hardware = measured_hardware();
-    if (dry_run) {
-      fmt::print("{}", plan_text(config, plan_run(config, &hardware)));
+    const Device device = config.device();
+    if (dry_run) {  // also for a card that is not here, without times then
+      const bool here = device.kind == DeviceKind::kCpu || device.index < cuda_device_count();
+      fmt::print("{}", plan_text(config, plan_run(config, here ? &measured_hardware(device) : nullptr)));
       return 0;
     }
+    require_device(device);
+    const Hardware& hardware = measured_hardware(device);
     if (config.data.dir.empty()) fail("no --data; name a folder made by tally data build");
     options.resume = resume || !resume_from.empty();
     options.resume_from = resume_from;
@@ -116,7 +120,7 @@ struct Train {
     if (t.out_of_time()) say("the time limit of {} would be passed by another step\n", config.train.time_limit);
     if (t.measured().steps > 0) fmt::print("{}\n", ledger_table(t.plan(), t.measured()));
     if (t.profiler() != nullptr) {
-      fmt::print("{}", profile_text(t.profiler()->profile(measured_hardware())));
+      fmt::print("{}", profile_text(t.profiler()->profile(measured_hardware(config.device()))));
       if (t.profiler()->steps() > 0) fmt::print("timeline for chrome://tracing: {}/trace.json\n\n", run);
     }
     if (t.best().step >= 0)

@@ -1,6 +1,8 @@
 // The pool: num_threads() - 1 workers and the calling thread take blocks of chunks from one counter. A worker joins a
 // job only while it is open, so the caller never waits for a worker that the system has not woken: with busy cores
 // the caller does the work alone. Workers spin for kSpinNanoseconds, then sleep on `epoch_` (a futex).
+// A worker that finds itself on the caller's processor leaves it and is kept away until they meet again: a system that
+// packs threads onto few processors would wake it there each time, and the two would take turns.
 // The pool is never destroyed: its threads sleep until the process ends, and a forked child works on alone.
 #include "tally/base/parallel.h"
 
@@ -65,6 +67,15 @@ int cpus_allowed() {
   return 1;
 }
 
+// Keeps this thread off `cpu`, out of the processors `all` that it may use; what was kept from it before is given back.
+// Where that is not possible (one processor, more than cpu_set_t has) nothing happens.
+void leave_cpu(int cpu, const cpu_set_t& all) {
+  cpu_set_t others = all;
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  CPU_CLR(static_cast<unsigned>(cpu), &others);
+  if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
+}
+
 int threads_wanted() {
   const char* text = std::getenv("TALLY_THREADS");
   if (text == nullptr) return cpus_allowed();
@@ -122,6 +133,7 @@ class Pool {
     block_ = std::max<int64_t>(1, chunks_ / (int64_t{8} * threads_.load(std::memory_order_relaxed)));
     error_ = nullptr, error_chunk_ = chunks_;
     next_.store(0, std::memory_order_relaxed);
+    caller_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
     state_.store(kOpen, std::memory_order_release);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
@@ -157,10 +169,13 @@ class Pool {
 
   void worker(uint32_t seen) {
     inside_job = true;  // what a chunk calls runs inline
+    cpu_set_t all;
+    const bool known = sched_getaffinity(0, sizeof all, &all) == 0;
     for (;;) {
       wait_while_equal(epoch_, seen);
       seen = epoch_.load(std::memory_order_acquire);
       if (stop_.load(std::memory_order_relaxed)) return;
+      if (const int cpu = caller_cpu_.load(std::memory_order_relaxed); known && sched_getcpu() == cpu) leave_cpu(cpu, all);
       if (!join()) continue;
       take_blocks();
       if (state_.fetch_sub(1, std::memory_order_acq_rel) == 1) state_.notify_one();  // closed, and I was the last
@@ -203,6 +218,7 @@ class Pool {
   std::mutex submit_;
   std::vector<std::thread> workers_;
   std::atomic<bool> stop_{false};
+  std::atomic<int> caller_cpu_{-1};  // where the last job was started
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> state_{0};
   alignas(64) std::atomic<int64_t> next_{0};

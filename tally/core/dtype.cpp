@@ -1,8 +1,10 @@
 #include "tally/core/dtype.h"
 
 #include <array>
+#include <charconv>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 
 namespace tally {
 
@@ -35,7 +37,16 @@ std::string name_of(const Device& d) {
 Device device_from_name(std::string_view name) {
   if (name == "cpu") return kCpu;
   if (name == "meta" || name == "meta:cpu") return kMetaCpu;
-  fail("unknown device '{}'; this build has cpu and meta", name);
+  if (name == "meta:cuda") return kMetaCuda;
+  if (name == "cuda") return cuda_device();
+  if (name.starts_with("cuda:")) {
+    const std::string_view digits = name.substr(5);
+    int index = -1;
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (status == std::errc() && end == digits.data() + digits.size() && index >= 0 && index < 64)
+      return cuda_device(index);
+  }
+  fail("unknown device '{}'; devices are cpu, cuda, cuda:N (N from 0 to 63), meta and meta:cuda", name);
 }
 
 std::string str(const Dims& d) {

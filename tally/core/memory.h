@@ -20,15 +20,17 @@ struct BlockCounts {
   int64_t live = 0, peak = 0;
   CategoryBytes live_by{}, at_peak{};
   int64_t cached = 0;         // free memory kept for reuse
+  int64_t reserved = 0;       // live and cached
   int64_t system_blocks = 0;  // how often memory was taken from the system
 };
-// Live block bytes of the CPU. reset_block_peak() starts a new peak at what is live now.
-const BlockCounts& cpu_blocks();
-void reset_block_peak();
-void release_cached_blocks();
+// Live block bytes of the CPU or a card. reset_block_peak() starts a new peak at what is live now.
+const BlockCounts& blocks_of(Device device);
+void reset_block_peak(Device device = kCpu);
+void release_cached_blocks(Device device = kCpu);
+inline const BlockCounts& cpu_blocks() { return blocks_of(kCpu); }
 
 // For tests: fills new blocks with NaN bytes and puts guard bytes around each; a damaged guard is counted.
-void set_memory_guards(bool on);
-int64_t damaged_guards();
+void set_memory_guards(bool on, Device device = kCpu);
+int64_t damaged_guards(Device device = kCpu);
 
 }  // namespace tally

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/tape.h"
 
 namespace tally {
@@ -99,8 +100,16 @@ View Tensor::raw() const {
 }
 
 std::vector<double> Tensor::to_vector() const {
-  if (device().kind != DeviceKind::kCpu) fail("a {} tensor has no values to read", name_of(device()));
-  const View v = raw();
+  if (device().kind == DeviceKind::kMeta) fail("a {} tensor has no values to read", name_of(device()));
+  View v = raw();
+  std::vector<char> host;
+  if (device().kind != DeviceKind::kCpu && numel() > 0) {  // the bytes from the first element to the last
+    int64_t last = 0;
+    for (int i = 0; i < dim(); ++i) last += (size_[i] - 1) * stride_[i];
+    host.resize(static_cast<size_t>((last + 1) * element_size()));
+    copy_bytes(host.data(), kCpu, v.data, device(), static_cast<int64_t>(host.size()));
+    v.data = host.data();
+  }
   std::vector<double> out;
   out.reserve(static_cast<size_t>(numel()));
   Dims index;

@@ -72,7 +72,7 @@ class Tensor {
   T* data() const {
     return static_cast<T*>(raw().data);
   }
-  // Values in logical order (CPU; any float or integer dtype); item() needs exactly one element.
+  // Values in logical order (any float or integer dtype), copied from the device; item() needs exactly one element.
   std::vector<double> to_vector() const;
   double item() const;
 

@@ -21,7 +21,13 @@ struct Device {
   friend constexpr bool operator==(const Device&, const Device&) = default;
 };
 constexpr Device kCpu{};
+constexpr Device cuda_device(int index = 0) {
+  return {DeviceKind::kCuda, DeviceKind::kCuda, static_cast<int16_t>(index)};
+}
 constexpr Device kMetaCpu{DeviceKind::kMeta, DeviceKind::kCpu, 0};
+constexpr Device kMetaCuda{DeviceKind::kMeta, DeviceKind::kCuda, 0};
+// The kind of device that a tensor is on or, on meta, stands for.
+TALLY_INLINE constexpr DeviceKind target_of(Device d) { return d.kind == DeviceKind::kMeta ? d.target : d.kind; }
 
 constexpr int kMaxRank = 6;
 

@@ -112,7 +112,8 @@ Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
 }
 
 void Decoder::pack_weights() {
-  if (norm_.weight.dtype() == DType::kF64) return;
+  // On a card the library lays weights out itself.
+  if (norm_.weight.dtype() == DType::kF64 || target_of(norm_.weight.device()) == DeviceKind::kCuda) return;
   for (Block& b : blocks_)
     for (Linear* l : {&b.attn.q, &b.attn.k, &b.attn.v, &b.attn.o, &b.mlp.gate, &b.mlp.up, &b.mlp.down}) l->pack();
   config_.tied ? embed_.pack() : head_.pack();

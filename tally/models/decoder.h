@@ -25,6 +25,7 @@ class Decoder : public Model {
   void visit(Params& p) override;
   void pack_weights() override;
   const ModelConfig& config() const override { return config_; }
+  Device device() const override { return norm_.weight.device(); }
   std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const override;
 
  private:

@@ -2,14 +2,17 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/elementwise.h"
 #include "tally/ops/view.h"
 
 namespace tally {
 
 namespace {
 
-Tensor ids_tensor(std::span<const int32_t> ids) {
-  return Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()), Dims(1, static_cast<int64_t>(ids.size())));
+Tensor ids_tensor(std::span<const int32_t> ids, Device device) {
+  const Tensor host =
+      Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()), Dims(1, static_cast<int64_t>(ids.size())));
+  return to(host, device);
 }
 
 }  // namespace
@@ -30,8 +33,8 @@ void generate(Model& model, std::vector<int32_t> ids, int64_t max_tokens, const 
       cache->truncate(0);
       unread = static_cast<size_t>(std::max<int64_t>(1, context / 2));
     }
-    Tensor y = model.logits(ids_tensor(std::span(ids).last(unread)), forward);
-    y = to(contiguous(y), DType::kF32);
+    Tensor y = model.logits(ids_tensor(std::span(ids).last(unread), model.device()), forward);
+    y = to(to(contiguous(y), DType::kF32), kCpu);
     const std::span<const float> row(y.data<float>(), static_cast<size_t>(y.numel()));
     const int32_t id = sample(row, ids, config, n);
     ids.push_back(id);

@@ -26,6 +26,7 @@ class Model {
   virtual Tensor logits(const Tensor& ids, const ForwardContext& context = {}) = 0;
   virtual void visit(Params& p) = 0;
   virtual const ModelConfig& config() const = 0;
+  virtual Device device() const = 0;
   virtual std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const = 0;
 
   // Lays the matrices out for decoding (ops/matmul.h): the same bits, faster for few rows. For inference only, once:

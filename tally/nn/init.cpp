@@ -18,7 +18,8 @@ int64_t parameter_count(const std::vector<Param>& params) {
 
 void normal_(const Tensor& x, double std, uint64_t seed, uint64_t stream) {
   if (x.device().kind == DeviceKind::kMeta) return;
-  Tensor values = x.dtype() == DType::kF32 && x.is_contiguous() ? x : Tensor::empty(x.sizes());
+  const bool here = x.device().kind == DeviceKind::kCpu && x.dtype() == DType::kF32 && x.is_contiguous();
+  Tensor values = here ? x : Tensor::empty(x.sizes(), DType::kF32, kCpu, Category::kWorkspace);
   float* p = values.data<float>();
   parallel_for(values.numel(), 4096, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/dtype.h"
 #include "tally/io/safetensors.h"
 #include "tally/ops/elementwise.h"
@@ -40,7 +41,7 @@ void check_same(const SafeTensors& file, const std::vector<Param>& tensors) {
 void copy_values(const Tensor& into, const SafeTensor& from) {
   if (from.data.empty()) return;
   if (*from.dtype == into.dtype()) {
-    std::memcpy(into.raw().data, from.data.data(), from.data.size());
+    copy_bytes(into.raw().data, into.device(), from.data.data(), kCpu, static_cast<int64_t>(from.data.size()));
     return;
   }
   const Tensor values = Tensor::empty(from.shape, *from.dtype, kCpu, Category::kWorkspace);
@@ -52,10 +53,12 @@ void copy_values(const Tensor& into, const SafeTensor& from) {
 
 void save_tensors(const fs::path& path, const std::vector<Param>& tensors, const Metadata& metadata) {
   std::vector<SafeItem> items;
+  std::vector<Tensor> host;  // of tensors that are on a device
   for (const Param& p : tensors) {
     require_host(p, "save");
     if (!p.tensor->is_contiguous()) fail("save: {} is not contiguous", p.name);
-    items.push_back({p.name, p.tensor->dtype(), p.tensor->sizes(), p.tensor->raw().data});
+    host.push_back(to(p.tensor->detach(), kCpu));
+    items.push_back({p.name, p.tensor->dtype(), p.tensor->sizes(), host.back().raw().data});
   }
   write_safetensors(path, items, metadata);
 }

@@ -20,6 +20,12 @@ const Kernels& kernels();
 }
 #endif
 
+#if defined(TALLY_CUDA)
+namespace cuda {
+const Kernels& kernels();
+}
+#endif
+
 namespace {
 
 struct Choice {
@@ -47,6 +53,15 @@ std::vector<Choice> available() {
   return all;
 }
 
+// Of all devices: what the kernel matrix shows.
+std::vector<Choice> tables() {
+  std::vector<Choice> all = available();
+#if defined(TALLY_CUDA)
+  all.push_back({"cuda", &cuda::kernels()});
+#endif
+  return all;
+}
+
 Choice choose() {
   const std::vector<Choice> all = available();
   const char* wanted = std::getenv("TALLY_ISA");
@@ -65,13 +80,16 @@ const Choice& cpu_choice() {
 template <class A>
 KernelRow row(Kernel<A> Kernels::*slot) {
   KernelRow r{A::name, {}};
-  for (const Choice& c : available()) r.has.push_back(c.table->*slot != nullptr);
+  for (const Choice& c : tables()) r.has.push_back(c.table->*slot != nullptr);
   return r;
 }
 
 }  // namespace
 
 const Kernels& kernels_of(Device device) {
+#if defined(TALLY_CUDA)
+  if (device.kind == DeviceKind::kCuda) return cuda::kernels();
+#endif
   if (device.kind != DeviceKind::kCpu) fail("this build has no kernels for {}", name_of(device));
   return *cpu_choice().table;
 }
@@ -80,7 +98,7 @@ std::string cpu_isa() { return cpu_choice().name; }
 
 std::vector<const char*> backend_names() {
   std::vector<const char*> names;
-  for (const Choice& c : available()) names.push_back(c.name);
+  for (const Choice& c : tables()) names.push_back(c.name);
   return names;
 }
 

@@ -1,6 +1,7 @@
 #include "tally/ops/elementwise.h"
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/tape.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/reduce.h"
@@ -156,7 +157,26 @@ void fill_(Tensor& x, double value) { launch(&Kernels::fill, FillArgs{x.raw(), v
 
 void copy_(const Tensor& into, const Tensor& from) {
   if (into.sizes() != from.sizes()) fail("copy: shapes {} and {} differ", str(into.sizes()), str(from.sizes()));
-  launch(&Kernels::copy, CopyArgs{from.raw(), into.raw()});
+  if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw()});
+  // Between devices bytes are moved between contiguous tensors of one dtype; the kernels of both ends do the rest.
+  if (!from.is_contiguous() || from.dtype() != into.dtype()) {
+    const Tensor dense = Tensor::empty(from.sizes(), into.dtype(), from.device(), Category::kWorkspace);
+    copy_(dense, from);
+    return copy_(into, dense);
+  }
+  if (!into.is_contiguous()) {
+    const Tensor dense = Tensor::empty(into.sizes(), into.dtype(), into.device(), Category::kWorkspace);
+    copy_(dense, from);
+    return copy_(into, dense);
+  }
+  copy_bytes(into.raw().data, into.device(), from.raw().data, from.device(), from.numel() * from.element_size());
+}
+
+Tensor to(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  Tensor y = Tensor::empty(x.sizes(), x.dtype(), device, x.category());
+  copy_(y, x);
+  return y;
 }
 
 void add_(const Tensor& into, const Tensor& x) {

@@ -60,8 +60,8 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
     const Tensor grad = reshape(b.take_grad(), Dims(n, b.input(0).size[1]));
     bool add = false;
     Tensor dtable = b.target(0, add);
-    const Tensor scratch =
-        Tensor::empty(Dims(embedding_scratch(n, v)), DType::kI32, grad.device(), Category::kWorkspace);
+    const Tensor scratch = Tensor::empty(Dims(embedding_scratch(n, v, target_of(grad.device()))), DType::kI32,
+                                         grad.device(), Category::kWorkspace);
     launch(&Kernels::embedding_backward,
            EmbeddingBackwardArgs{grad.raw(), positions.raw(), dtable.raw(), scratch.raw(), add});
     b.add(0, std::move(dtable), add);

@@ -20,9 +20,18 @@ struct EmbeddingArgs {
 
 // dtable[v] = sum of grad[i] over all i with ids[i] = v, in the order of i and in f32, rounded once; with `add` the sum
 // goes on top of what dtable holds (rows without an id are not touched), without it every row is written.
-// scratch: embedding_scratch(n, V) i32 numbers. Counted: one addition an element of grad; with `add` at most min(n, V)
-// rows of dtable are read and written.
-TALLY_INLINE constexpr int64_t embedding_scratch(int64_t n, int64_t rows) { return n + rows + 1; }
+// scratch: embedding_scratch(n, V, target) i32 numbers. Counted: one addition an element of grad; with `add` at most
+// min(n, V) rows of dtable are read and written. On CUDA the sum of an id with more than EmbeddingSort::kHot places is
+// joined from 32 interleaved sums, in a fixed order.
+struct EmbeddingSort {  // of the CUDA kernel
+  static constexpr int64_t kBins = 512, kBlocks = 128, kHot = 64;
+};
+TALLY_INLINE constexpr int64_t embedding_scratch(int64_t n, int64_t rows, DeviceKind target) {
+  using S = EmbeddingSort;
+  if (target != DeviceKind::kCuda) return n + rows + 1;
+  // where rows begin, two pairs of keys and positions, histograms, the number of hot rows and their list
+  return rows + 1 + 4 * n + S::kBins * S::kBlocks + 1 + n / S::kHot;
+}
 struct EmbeddingBackwardArgs {
   static constexpr const char* name = "embedding_backward";
   View grad, ids, dtable, scratch;

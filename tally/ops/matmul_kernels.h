@@ -80,8 +80,9 @@ struct MatmulPlan {
   TALLY_INLINE int64_t scratch_bytes() const { return group * block_floats * 4; }
 };
 
-// Workspace in bytes (at most 1.5 MB, 0 where none is needed).
+// Workspace in bytes (at most 1.5 MB, 0 where none is needed: the one of cuBLASLt is the device's own).
 TALLY_INLINE int64_t matmul_scratch_bytes(const MatmulArgs& args) {
+  if (target_of(args.c.device) == DeviceKind::kCuda) return 0;
   return MatmulPlan(args.c.size[0], args.c.size[1], args.c.size[2], args.a.size[2], args.c.dtype == DType::kF32)
       .scratch_bytes();
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
+#include "tally/core/device.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
@@ -17,24 +19,32 @@ namespace tally {
 
 namespace {
 
-// Median seconds of f() over enough runs to fill about `budget` seconds (at least five).
+// Where the measuring runs: one at a time.
+Device place = kCpu;
+
+// Median seconds of f() over enough runs to fill about `budget` seconds (at least five). On a card several calls are
+// timed together, so that giving them and waiting for them is hidden.
 template <class F>
 double median_seconds(double budget, const F& f) {
   using Clock = std::chrono::steady_clock;
+  const int calls = place.kind == DeviceKind::kCpu ? 1 : 20;
   std::vector<double> times;
   f();
+  synchronize(place);
   for (double spent = 0; times.size() < 5 || (spent < budget && times.size() < 1000);) {
     const auto start = Clock::now();
-    f();
-    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    spent += times.back();
+    for (int i = 0; i < calls; ++i) f();
+    synchronize(place);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    times.push_back(seconds / calls);
+    spent += seconds;
   }
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }
 
-Tensor filled(const Dims& size, double value) {
-  Tensor t = Tensor::empty(size, DType::kF32, kCpu, Category::kWorkspace);
+Tensor filled(const Dims& size, double value, DType dtype = DType::kF32) {
+  Tensor t = Tensor::empty(size, dtype, place, Category::kWorkspace);
   fill_(t, value);
   return t;
 }
@@ -50,7 +60,9 @@ double rotating_seconds(int64_t bytes, int64_t spread, double budget, const Make
 }
 
 // What a training step touches between two uses of a tensor, at least.
-constexpr int64_t kStepSpread = int64_t{24} << 20;
+int64_t step_spread() { return int64_t{place.kind == DeviceKind::kCpu ? 24 : 128} << 20; }
+// What products are measured in.
+DType product_dtype() { return place.kind == DeviceKind::kCpu ? DType::kF32 : DType::kBF16; }
 
 // Read + write bandwidth of a copy of `bytes` bytes.
 double copy_bandwidth(int64_t bytes, int64_t spread, double budget) {
@@ -62,8 +74,10 @@ double copy_bandwidth(int64_t bytes, int64_t spread, double budget) {
 
 // FLOP/s of an n x n by n x n product.
 double matmul_rate(int64_t n, int64_t spread, double budget) {
+  const DType dtype = product_dtype();
   const double seconds = rotating_seconds(
-      8 * n * n, spread, budget, [&] { return std::pair(filled(Dims(n, n), 0.5), filled(Dims(n, n), 0.25)); },
+      2 * item_size(dtype) * n * n, spread, budget,
+      [&] { return std::pair(filled(Dims(n, n), 0.5, dtype), filled(Dims(n, n), 0.25, dtype)); },
       [](const auto& pair) { linear(pair.first, pair.second); });
   return 2.0 * static_cast<double>(n * n * n) / seconds;
 }
@@ -102,28 +116,52 @@ double launch_overhead(const Hardware& h) {
 
 }  // namespace
 
-Hardware measure_hardware() {
+namespace {
+
+std::string hardware_name(Device device) {
+  if (device.kind == DeviceKind::kCuda) return device_info(device).name;
+  return fmt::format("{}, {}, {} threads", cpu_model_name(), cpu_isa(), num_threads());
+}
+
+// Sizes that are measured: of square products, and of copies in bytes.
+std::vector<int64_t> product_sizes() {
+  if (place.kind == DeviceKind::kCpu) return {32, 64, 128, 256, 512, 1024};
+  return {128, 256, 512, 1024, 2048, 4096, 8192};
+}
+std::vector<int64_t> copy_sizes() {
+  const bool cpu = place.kind == DeviceKind::kCpu;
+  std::vector<int64_t> all;
+  for (int64_t n = int64_t{cpu ? 64 : 256} << 10; n <= int64_t{cpu ? 64 : 1024} << 20; n *= 4) all.push_back(n);
+  return all;
+}
+
+}  // namespace
+
+Hardware measure_hardware(Device device) {
   LedgerGuard ledger;  // not part of anyone's account
   LaunchObserver* const observer = set_launch_observer(nullptr);
+  place = device;
   Hardware h;
-  h.name = fmt::format("{}, {}, {} threads", cpu_model_name(), cpu_isa(), num_threads());
+  h.name = hardware_name(device);
   {
-    const Tensor out = filled(Dims(num_threads()), 0);
-    const ProbeArgs probe{out.raw(), 20000};
+    const int64_t chunks = device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 18;
+    const Tensor out = filled(Dims(chunks), 0);
+    const ProbeArgs probe{out.raw(), device.kind == DeviceKind::kCpu ? 20000 : 100};
     h.fma_flops = static_cast<double>(probe.cost().matmul_flops) /
                   median_seconds(0.2, [&] { launch(&Kernels::fma_probe, probe); });
   }
-  for (int64_t n : {32, 64, 128, 256, 512, 1024}) {
+  for (const int64_t n : product_sizes()) {
     const double work = 2.0 * static_cast<double>(n * n * n);
     h.matmul.points.push_back({work, matmul_rate(n, 0, 0.1)});
-    h.step_matmul.points.push_back({work, matmul_rate(n, kStepSpread, 0.1)});
+    h.step_matmul.points.push_back({work, matmul_rate(n, step_spread(), 0.1)});
   }
-  for (int64_t size = int64_t{64} << 10; size <= int64_t{64} << 20; size *= 4) {
+  for (const int64_t size : copy_sizes()) {
     h.bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, 0, 0.05)});
-    h.step_bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, kStepSpread, 0.05)});
+    h.step_bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, step_spread(), 0.05)});
   }
   {
-    const Tensor x = filled(Dims(256, 512), 0.5);
+    const int64_t rows = device.kind == DeviceKind::kCpu ? 256 : 1 << 14;
+    const Tensor x = filled(Dims(rows, 512), 0.5);
     h.other_flops =
         static_cast<double>(x.numel()) * unary_flops(UnaryOp::kGeluTanh) / median_seconds(0.1, [&] { gelu_tanh(x); });
   }
@@ -132,22 +170,25 @@ Hardware measure_hardware() {
     const double one = median_seconds(0.02, [&] { relu(x); });
     h.launch_seconds = std::max(one, launch_overhead(h));
   }
+  // "% of peak" is of what products reach at best: on a card those of the tensor cores, which the probe does not use.
+  if (device.kind != DeviceKind::kCpu)
+    for (const RateCurve::Point& p : h.matmul.points) h.fma_flops = std::max(h.fma_flops, p.rate);
   set_launch_observer(observer);
-  release_cached_blocks();
+  release_cached_blocks(device);
+  place = kCpu;
   return h;
 }
 
-const Hardware& measured_hardware() {
-  static const Hardware hardware = [] {
-    const char* anew = std::getenv("TALLY_MEASURE");
-    const std::string name = fmt::format("{}, {}, {} threads", cpu_model_name(), cpu_isa(), num_threads());
-    if (anew == nullptr || *anew != '1')
-      if (std::optional<Hardware> known = cached_hardware(name)) return *known;
-    Hardware h = measure_hardware();
-    cache_hardware(h);
-    return h;
-  }();
-  return hardware;
+const Hardware& measured_hardware(Device device) {
+  static std::map<std::string, Hardware> all;
+  const std::string name = hardware_name(device);
+  if (const auto it = all.find(name); it != all.end()) return it->second;
+  const char* anew = std::getenv("TALLY_MEASURE");
+  if (anew == nullptr || *anew != '1')
+    if (std::optional<Hardware> known = cached_hardware(name)) return all.emplace(name, *known).first->second;
+  Hardware h = measure_hardware(device);
+  cache_hardware(h);
+  return all.emplace(name, h).first->second;
 }
 
 }  // namespace tally

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tally/base/parallel.h"
+#include "tally/core/device.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 
@@ -37,6 +38,24 @@ double read_element(const View& v, int64_t offset) {
     default:
       return v.ptr<uint8_t>()[offset];
   }
+}
+
+namespace {
+Device device_of_tests = kCpu;
+}
+
+void set_test_device(Device device) { device_of_tests = device; }
+Device test_device() { return device_of_tests; }
+
+View host_view(const View& v, std::vector<char>& buffer) {
+  if (v.data == nullptr || v.device.kind == DeviceKind::kCpu || v.numel() == 0) return v;
+  int64_t last = 0;
+  for (int i = 0; i < v.size.rank; ++i) last += (v.size.v[i] - 1) * v.stride.v[i];
+  buffer.resize(static_cast<size_t>((last + 1) * item_size(v.dtype)));
+  copy_bytes(buffer.data(), kCpu, v.data, v.device, static_cast<int64_t>(buffer.size()));
+  View host = v;
+  host.data = buffer.data();
+  return host;
 }
 
 std::map<std::string, Reference>& references() {
@@ -74,8 +93,10 @@ double epsilon_of(DType t) {
 }
 
 // max |error| <= 2 * max |naive error| + a few units in the last place of the largest value.
-void compare(const char* name, size_t which, const View& view, const std::vector<double>& truth,
+void compare(const char* name, size_t which, const View& on_device, const std::vector<double>& truth,
              const std::vector<float>& naive) {
+  std::vector<char> buffer;
+  const View view = host_view(on_device, buffer);
   double worst = 0, naive_worst = 0, largest = 0;
   int64_t at = 0;
   for (int64_t k = 0; k < view.numel(); ++k) {
@@ -138,7 +159,7 @@ std::vector<Tensor> inputs_of(const OpCase& c, DType dtype, uint64_t seed, bool 
   LaunchObserver* const observer = set_launch_observer(nullptr);
   std::vector<Tensor> all;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
-    all.push_back(random_tensor(c.inputs[i], dtype, seed + i));
+    all.push_back(to(random_tensor(c.inputs[i], dtype, seed + i), test_device()));
     if (gradients && c.inputs[i].gradient && c.inputs[i].kind != Input::kIndex) all.back().set_requires_grad();
   }
   set_launch_observer(observer);
@@ -151,7 +172,7 @@ std::vector<double> run_forward_backward(const OpCase& c, const std::vector<Tens
   std::vector<double> all = y.to_vector();
   if (!y.requires_grad()) return all;
   LaunchObserver* const observer = set_launch_observer(nullptr);
-  Tensor g = random_tensor({y.sizes()}, y.dtype(), seed + 1000);
+  Tensor g = to(random_tensor({y.sizes()}, y.dtype(), seed + 1000), y.device());
   set_launch_observer(observer);
   backward(y, g);
   y = {};
@@ -188,7 +209,7 @@ Tensor stored_otherwise(const Tensor& t, bool transposed) {
     for (int i = r - 2; i >= 0; --i) stride[i] = stride[i + 1] * (size[i + 1] + 1);
     step = r > 0 ? stride[0] * (size[0] + 1) : 1;
   }
-  Tensor out = Tensor::empty(Dims(std::max<int64_t>(step, 1)), t.dtype()).alias(size, stride, 0);
+  Tensor out = Tensor::empty(Dims(std::max<int64_t>(step, 1)), t.dtype(), t.device()).alias(size, stride, 0);
   copy_(out, t);
   if (t.requires_grad()) out.set_requires_grad();
   return out;
@@ -203,7 +224,13 @@ void check_layouts(const OpCase& c, uint64_t seed) {
   }
 }
 
+// On a card: a second run.
 void check_threads(const OpCase& c, uint64_t seed) {
+  if (test_device().kind != DeviceKind::kCpu) {
+    const std::vector<double> one = run_forward_backward(c, inputs_of(c, DType::kF32, seed, true), seed);
+    const std::vector<double> two = run_forward_backward(c, inputs_of(c, DType::kF32, seed, true), seed);
+    return expect_same_bits(one, two, c.name + " run twice");
+  }
   const int before = num_threads();
   set_num_threads(1);
   const std::vector<double> one = run_forward_backward(c, inputs_of(c, DType::kF32, seed, true), seed);
@@ -221,6 +248,7 @@ void print_perf(const OpCase& c, uint64_t seed) {
     guard.ledger().clear_costs();
     const auto start = std::chrono::steady_clock::now();
     c.run(inputs);
+    synchronize(test_device());
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   const Cost cost = guard.ledger().cost();
@@ -269,16 +297,16 @@ void check_gradients(const OpCase& c, uint64_t seed) {
 void run_op_case(const OpCase& c) {
   SCOPED_TRACE(c.name);
   const uint64_t seed = 1234;
-  const int64_t damaged = damaged_guards();
+  const int64_t damaged = damaged_guards(test_device());
   {
     VerifyLaunches verify;
     run_forward_backward(c, inputs_of(c, DType::kF32, seed, true), seed);
     if (c.bf16) run_forward_backward(c, inputs_of(c, DType::kBF16, seed, true), seed);
   }
-  check_gradients(c, seed);
+  if (test_device().kind == DeviceKind::kCpu) check_gradients(c, seed);
   if (c.layouts) check_layouts(c, seed);
   check_threads(c, seed);
-  EXPECT_EQ(damaged_guards(), damaged) << c.name << ": a kernel wrote outside its output";
+  EXPECT_EQ(damaged_guards(test_device()), damaged) << c.name << ": a kernel wrote outside its output";
   if (const char* perf = std::getenv("TALLY_PERF"); perf && *perf == '1') print_perf(c, seed);
 }
 
@@ -291,7 +319,10 @@ namespace {
 // Every op test runs with poisoned and guarded memory.
 class Guards : public ::testing::Environment {
  public:
-  void SetUp() override { set_memory_guards(true); }
+  void SetUp() override {
+    set_memory_guards(true);
+    if (test_device().kind != DeviceKind::kCpu) set_memory_guards(true, test_device());
+  }
 };
 const auto* const registered = ::testing::AddGlobalTestEnvironment(new Guards);
 

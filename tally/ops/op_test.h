@@ -13,6 +13,8 @@
 //    VerifyLaunches), grad (central differences in f64), layout (strided, sliced and transposed inputs give the same
 //    bits) and threads (1 and 2 give the same bits); with TALLY_PERF=1 it prints GB/s and GFLOP/s.
 //    The test program's allocator fills blocks with NaN and guards them on both sides.
+//    The same cases run on a card in tally_cuda_tests (tests/cuda), which sets the test device: check, layout, and two
+//    runs that must give the same bits; gradients in f64 are the CPU's alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -112,10 +114,18 @@ void mul_add(N& acc, N a, N b) {
 int64_t flat_offset(const View& v, int64_t k);
 double read_element(const View& v, int64_t offset);  // any dtype; 0 where there is no data
 
+// Where the cases run: the CPU unless set.
+void set_test_device(Device device);
+Device test_device();
+// The view with its bytes copied to `buffer` when they are on a card; else the view itself.
+View host_view(const View& v, std::vector<char>& buffer);
+
 template <class N>
 class Reader {
  public:
-  explicit Reader(const View& v) : v_(v) {}
+  explicit Reader(const View& v) : buffer_(std::make_shared<std::vector<char>>()) {
+    v_ = std::is_same_v<N, Counted> ? v : host_view(v, *buffer_);
+  }
   template <class... I>
   N operator()(I... index) const {
     int64_t offset = 0;
@@ -132,6 +142,7 @@ class Reader {
     else
       return static_cast<N>(read_element(v_, offset));
   }
+  std::shared_ptr<std::vector<char>> buffer_;  // of values that are on a card
   View v_;
 };
 
@@ -142,8 +153,10 @@ class Writer {
   Writer(const View& v, bool keep) : size_(v.size), values_(std::make_shared<std::vector<N>>()) {
     if constexpr (!std::is_same_v<N, Counted>) {
       values_->resize(static_cast<size_t>(v.numel()));
-      for (int64_t k = 0; keep && k < v.numel(); ++k)
-        (*values_)[k] = static_cast<N>(read_element(v, flat_offset(v, k)));
+      if (!keep) return;
+      std::vector<char> buffer;
+      const View host = host_view(v, buffer);
+      for (int64_t k = 0; k < v.numel(); ++k) (*values_)[k] = static_cast<N>(read_element(host, flat_offset(host, k)));
     }
   }
   template <class... I>

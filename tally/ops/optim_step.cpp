@@ -23,19 +23,37 @@ void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const 
   launch(&Kernels::adamw, AdamwArgs{param.raw(), grad.raw(), m.raw(), v.raw(), scalars});
 }
 
-double sum_squares(const Tensor& x) {
-  require_float("sum_squares", x);
-  Tensor dense = x.detach();
-  if (!x.is_contiguous()) {
-    dense = Tensor::empty(x.sizes(), x.dtype(), x.device(), Category::kWorkspace);
-    copy_(dense, x);
+std::vector<double> sums_of_squares(const std::vector<Tensor>& all) {
+  if (all.empty()) return {};
+  int64_t chunks = 0;
+  for (const Tensor& x : all) {
+    require_float("sum_squares", x);
+    if (x.device() != all[0].device())
+      fail("sum_squares: devices {} and {} differ", name_of(x.device()), name_of(all[0].device()));
+    chunks += sum_squares_chunks(x.numel());
   }
-  const Tensor partial = Tensor::empty({sum_squares_chunks(x.numel())}, DType::kF64, x.device(), Category::kWorkspace);
-  launch(&Kernels::sum_squares, SumSquaresArgs{dense.raw(), partial.raw()});
-  if (x.device().kind == DeviceKind::kMeta) return 0;
-  double sum = 0;
-  for (const double part : partial.to_vector()) sum += part;
-  return sum;
+  const Device device = all[0].device();
+  const Tensor partial = Tensor::empty({chunks}, DType::kF64, device, Category::kWorkspace);
+  int64_t first = 0;
+  for (const Tensor& x : all) {
+    Tensor dense = x.detach();
+    if (!x.is_contiguous()) {
+      dense = Tensor::empty(x.sizes(), x.dtype(), device, Category::kWorkspace);
+      copy_(dense, x);
+    }
+    const int64_t n = sum_squares_chunks(x.numel());
+    launch(&Kernels::sum_squares, SumSquaresArgs{dense.raw(), partial.alias(Dims(n), Dims(1), first).raw()});
+    first += n;
+  }
+  std::vector<double> sums(all.size());
+  if (device.kind == DeviceKind::kMeta) return sums;
+  const std::vector<double> parts = partial.to_vector();
+  size_t at = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    for (int64_t n = sum_squares_chunks(all[i].numel()); n > 0; --n) sums[i] += parts[at++];
+  return sums;
 }
+
+double sum_squares(const Tensor& x) { return sums_of_squares({x})[0]; }
 
 }  // namespace tally

@@ -1,6 +1,8 @@
 // Steps of optimizers on one tensor, in place and never recorded; the global norm is built from sum_squares().
 #pragma once
 
+#include <vector>
+
 #include "tally/core/tensor.h"
 #include "tally/ops/optim_step_kernels.h"
 
@@ -12,5 +14,7 @@ void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const 
 
 // Sum of squares of all elements in f64: not finite exactly when an element is not finite (f32 and bf16). 0 on meta.
 double sum_squares(const Tensor& x);
+// Of each tensor, all of one device, which is waited for once.
+std::vector<double> sums_of_squares(const std::vector<Tensor>& all);
 
 }  // namespace tally

@@ -1,6 +1,7 @@
 #include "tally/ops/rope.h"
 
 #include "tally/base/parallel.h"
+#include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -42,7 +43,9 @@ const bool rope_reference = test::register_reference<RopeArgs>([](const RopeArgs
 
 test::OpCase rope_case(const Dims& size, RopeStyle style, int64_t first_row) {
   const Tensor table = rope_table(size[1] + first_row + 2, size[3], 1e4);
-  return {"rope " + str(size), {{size}}, [=](const auto& in) { return rope(in[0], table, first_row, style); }};
+  return {"rope " + str(size), {{size}}, [=](const auto& in) {
+            return rope(in[0], to(table, in[0].device()), first_row, style);
+          }};
 }
 
 TEST(Rope, Cases) {

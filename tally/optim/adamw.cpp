@@ -1,5 +1,6 @@
 // AdamW (Loshchilov and Hutter 2017): decoupled decay first, bias-corrected moments, one pass a parameter with the
-// clip factor folded in. Moments are f32 whatever the parameter's dtype (f64 for f64).
+// clip factor folded in. Moments are f32 whatever the parameter's dtype (f64 for f64). A parameter of bf16 is the rounded
+// copy of an f32 master, which is what steps: bf16 would lose steps below its eight bits.
 #include <cmath>
 
 #include "tally/base/error.h"
@@ -31,6 +32,12 @@ class AdamW : public Optimizer {
         moments->push_back(Tensor::empty(t.sizes(), dtype, t.device(), Category::kOptimizer));
         fill_(moments->back(), 0.0);
       }
+      Tensor master;
+      if (t.dtype() == DType::kBF16) {
+        master = Tensor::empty(t.sizes(), DType::kF32, t.device(), Category::kOptimizer);
+        copy_(master, t);
+      }
+      masters_.push_back(std::move(master));
     }
   }
 
@@ -45,7 +52,13 @@ class AdamW : public Optimizer {
       const Tensor grad = params_[i].tensor->grad();
       if (!grad.defined()) continue;
       s.weight_decay = params_[i].tensor->dim() >= 2 ? config_.weight_decay : 0;
-      adamw_step(*params_[i].tensor, grad, m_[i], v_[i], s);
+      const Tensor& param = *params_[i].tensor;
+      if (!masters_[i].defined()) {
+        adamw_step(param, grad, m_[i], v_[i], s);
+      } else {
+        adamw_step(masters_[i], grad, m_[i], v_[i], s);
+        copy_(param, masters_[i]);
+      }
     }
   }
 
@@ -54,6 +67,7 @@ class AdamW : public Optimizer {
     for (size_t i = 0; i < params_.size(); ++i) {
       all.push_back({params_[i].name + ".m", &m_[i]});
       all.push_back({params_[i].name + ".v", &v_[i]});
+      if (masters_[i].defined()) all.push_back({params_[i].name + ".master", &masters_[i]});
     }
     return all;
   }
@@ -64,6 +78,7 @@ class AdamW : public Optimizer {
   OptimConfig config_;
   std::vector<Param> params_;
   std::vector<Tensor> m_, v_;
+  std::vector<Tensor> masters_;  // undefined where the parameter is its own
   int64_t steps_ = 0;
 };
 
@@ -76,13 +91,18 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, std::vector
 double global_norm(const std::vector<Param>& params) {
   PhaseGuard phase("optimizer");
   ScopeGuard scope("global_norm");
+  std::vector<Tensor> grads;
+  std::vector<const Param*> owners;
+  for (const Param& p : params)
+    if (Tensor grad = p.tensor->grad(); grad.defined()) {
+      grads.push_back(std::move(grad));
+      owners.push_back(&p);
+    }
   double sum = 0;
-  for (const Param& p : params) {
-    const Tensor grad = p.tensor->grad();
-    if (!grad.defined()) continue;
-    const double square = sum_squares(grad);
-    if (!std::isfinite(square)) fail_run("the gradient of {} is not finite", p.name);
-    sum += square;
+  const std::vector<double> squares = sums_of_squares(grads);
+  for (size_t i = 0; i < squares.size(); ++i) {
+    if (!std::isfinite(squares[i])) fail_run("the gradient of {} is not finite", owners[i]->name);
+    sum += squares[i];
   }
   return std::sqrt(sum);
 }

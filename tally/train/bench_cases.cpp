@@ -16,6 +16,7 @@
 #include "tally/ops/reduce.h"
 #include "tally/ops/rope.h"
 #include "tally/ops/softmax.h"
+#include "tally/ops/view.h"
 #include "tally/train/bench_ops.h"
 
 namespace tally {
@@ -26,6 +27,7 @@ constexpr int64_t kWidth = 4096, kVocabulary = 32000;
 
 // Elements of a tensor that no cache holds: as large as the last one, within reason.
 int64_t memory_elements() {
+  if (bench_place().device.kind == DeviceKind::kCuda) return int64_t{1} << 26;  // the second cache has 50 MB
   const int64_t cache = std::clamp<int64_t>(::sysconf(_SC_LEVEL3_CACHE_SIZE), int64_t{64} << 20, int64_t{512} << 20);
   const int64_t machine = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   return std::max<int64_t>(kWidth * 64, std::min(cache, machine / 32) / 4 / kWidth * kWidth);
@@ -75,7 +77,9 @@ OpCase adamw_case(const char* size, int64_t rows) {
       t.push_back(bench_values(Dims(rows, kWidth), t.size() + 1, Category::kOptimizer));
       call.inputs.emplace_back(name, t.back());
     }
-    t[3] = square(t[3]);  // second moments are not negative
+    for (size_t i : {2, 3}) t[i] = to(t[i], DType::kF32);  // moments are, whatever the parameter is
+    t[3] = square(t[3]);                                   // second moments are not negative
+    call.inputs[2].second = t[2];
     call.inputs[3].second = t[3];
     const AdamwScalars s{1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - 0.9, 1 - 0.95, 1};
     call.forward = [=] {
@@ -128,11 +132,11 @@ void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
                         Dims(1, tokens), kVocabulary,
                         [](const Tensor& t, const Tensor& ids) { return embedding(ids, t); }));
   add_function("rope", {Dims(1, tokens, 8, 64)}, [table = Tensor()](const Values& v) mutable {
-    if (!table.defined()) table = rope_table(v[0].size(1), 64, 10000);
+    if (!table.defined()) table = rope_table(v[0].size(1), 64, 10000, 0, v[0].device());
     return rope(v[0], table, 0, RopeStyle::kHalfSplit);
   });
   all.push_back({"rope_table", fmt::format("{} x 64", tokens), size, [=] {
-                   return OpCall{{}, [=] { return rope_table(tokens, 64, 10000); }, false};
+                   return OpCall{{}, [=] { return rope_table(tokens, 64, 10000, 0, bench_place().device); }, false};
                  }});
 }
 
@@ -154,7 +158,7 @@ void add_products(std::vector<OpCase>& all) {
     for (const int64_t m : {1, 2, 4, 8, 16, 32}) {
       all.push_back(function("linear", "product", {Dims(m, n), Dims(n, n)}, product, false));
       all.back().shape = fmt::format("{0} x {1} x {1}", m, n);
-      all.push_back(packed_product(m, n));
+      if (bench_place().device.kind == DeviceKind::kCpu) all.push_back(packed_product(m, n));
     }
   const Forward causal = [](const Values& v) { return attention(v[0], v[1], v[2], true); };
   const Dims many(1, 1024, 12, 64), one(1, 1, 12, 64);

@@ -1,11 +1,11 @@
 #include "tally/train/bench_ops.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
 #include "tally/base/rng.h"
+#include "tally/core/device.h"
 #include "tally/core/memory.h"
 #include "tally/core/tape.h"
 #include "tally/ops/backward.h"
@@ -19,15 +19,19 @@ namespace {
 constexpr int64_t kMostRounds = 1000;
 constexpr int64_t kProbeRounds = 3000;  // of the peak of multiply-adds: about 30 us
 
+BenchPlace the_place;
+
 template <class F>
-double seconds_of(const F& f) {
-  const auto start = std::chrono::steady_clock::now();
+double seconds_of(const F& f, Device device = the_place.device) {
+  const Moment start(device);
   f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Moment end(device);
+  synchronize(device);
+  return end.seconds_since(start);
 }
 
-Tensor filled(int64_t elements) {
-  Tensor t = Tensor::empty(Dims(elements), DType::kF32, kCpu, Category::kWorkspace);
+Tensor filled(int64_t elements, Device device = the_place.device) {
+  Tensor t = Tensor::empty(Dims(elements), DType::kF32, device, Category::kWorkspace);
   fill_(t, 0.5);
   return t;
 }
@@ -38,22 +42,23 @@ class Yardsticks {
   explicit Yardsticks(int64_t bytes_moved)
       : from_(filled(std::max<int64_t>(1024, bytes_moved / 8))),
         to_(filled(from_.numel())),
-        out_(filled(num_threads())) {}
+        out_(filled(the_place.device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 18)) {}
   void round() {
     copy_seconds_.push_back(seconds_of([&] { copy_(to_, from_); }));
-    probe_seconds_.push_back(seconds_of([&] { launch(&Kernels::fma_probe, ProbeArgs{out_.raw(), kProbeRounds}); }));
+    probe_seconds_.push_back(seconds_of([&] { launch(&Kernels::fma_probe, ProbeArgs{out_.raw(), rounds()}); }));
   }
   // As a machine with one size of copies, that of the case.
   Hardware hardware() const {
     Hardware h;
     const double moved = static_cast<double>(8 * from_.numel());
     h.fma_flops =
-        static_cast<double>(ProbeArgs{out_.raw(), kProbeRounds}.cost().matmul_flops) / median_of(probe_seconds_);
+        static_cast<double>(ProbeArgs{out_.raw(), rounds()}.cost().matmul_flops) / median_of(probe_seconds_);
     h.bytes.points = {{moved, moved / median_of(copy_seconds_)}};
     return h;
   }
 
  private:
+  static int64_t rounds() { return the_place.device.kind == DeviceKind::kCpu ? kProbeRounds : 100; }
   Tensor from_, to_, out_;
   std::vector<double> copy_seconds_, probe_seconds_;
 };
@@ -77,6 +82,13 @@ double run_once(const OpCall& call, const Tensor& incoming) {
   return seconds;
 }
 
+// A gradient for y, of its dtype.
+Tensor incoming_for(const Tensor& y) {
+  Tensor g = Tensor::empty(y.sizes(), y.dtype(), y.device());
+  copy_(g, bench_values(y.sizes(), 99));
+  return g;
+}
+
 int64_t largest_bytes(const Profile& p) {
   int64_t most = 0;
   for (const ProfileEntry& e : p.entries)
@@ -88,6 +100,9 @@ std::string rate(double per_second) { return fmt::format("{:.1f}", per_second / 
 
 }  // namespace
 
+void set_bench_place(const BenchPlace& place) { the_place = place; }
+const BenchPlace& bench_place() { return the_place; }
+
 std::vector<OpResult> bench_op(const OpCase& c, const BenchBudget& budget) {
   const LedgerGuard ledger;
   const OpCall call = c.make();
@@ -95,8 +110,8 @@ std::vector<OpResult> bench_op(const OpCase& c, const BenchBudget& budget) {
   std::optional<NoGrad> quiet;
   if (!gradient) quiet.emplace();
   Tensor incoming;
-  if (gradient) incoming = bench_values(call.forward().sizes(), 99);
-  Profiler first, profiler;
+  if (gradient) incoming = incoming_for(call.forward());
+  Profiler first(the_place.device), profiler(the_place.device);
   first.begin_step(0);
   run_once(call, incoming);
   first.end_step();
@@ -181,22 +196,26 @@ Tensor bench_values(const Dims& size, uint64_t seed, Category category) {
   const int64_t n = t.numel(), piece = std::min<int64_t>(n, int64_t{1} << 18);
   for (int64_t i = 0; i < piece; ++i) to[i] = uniform_from_u32(random_u32(seed, 0, static_cast<uint64_t>(i))) - 0.5f;
   for (int64_t i = piece; i < n; i += piece) std::copy_n(to, std::min(piece, n - i), to + i);
-  return t;
+  if (the_place.device == kCpu && the_place.dtype == DType::kF32) return t;
+  Tensor there = Tensor::empty(size, the_place.dtype, the_place.device, category);
+  copy_(there, t);
+  return there;
 }
 
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed) {
   std::vector<int32_t> ids(static_cast<size_t>(size.numel()));
   for (size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<int32_t>(random_below(seed, 0, i, static_cast<uint64_t>(limit)));
-  return Tensor::from(ids, size);
+  return to(Tensor::from(ids, size), the_place.device);
 }
 
-ReadProbe::ReadProbe(int64_t bytes)
-    : buffer_(filled(std::max<int64_t>(ReadProbeArgs::kPiece, bytes / 4))),
-      out_(filled((buffer_.numel() + ReadProbeArgs::kPiece - 1) / ReadProbeArgs::kPiece)) {}
+ReadProbe::ReadProbe(int64_t bytes, Device device)
+    : buffer_(filled(std::max<int64_t>(ReadProbeArgs::kPiece, bytes / 4), device)),
+      out_(filled((buffer_.numel() + ReadProbeArgs::kPiece - 1) / ReadProbeArgs::kPiece, device)) {}
 
 double ReadProbe::seconds() {
-  return seconds_of([&] { launch(&Kernels::read_probe, ReadProbeArgs{buffer_.raw(), out_.raw()}); });
+  return seconds_of([&] { launch(&Kernels::read_probe, ReadProbeArgs{buffer_.raw(), out_.raw()}); },
+                    buffer_.device());
 }
 
 }  // namespace tally

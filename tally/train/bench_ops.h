@@ -48,6 +48,14 @@ struct OpResult {
   double share_of_roof() const { return seconds > 0 ? roof_seconds / seconds : 0; }
 };
 
+// Where cases run and what their floats are: f32 on the CPU unless set, for the whole process.
+struct BenchPlace {
+  Device device = kCpu;
+  DType dtype = DType::kF32;
+};
+void set_bench_place(const BenchPlace& place);
+const BenchPlace& bench_place();
+
 std::vector<OpResult> bench_op(const OpCase& c, const BenchBudget& budget);
 
 // The lines of a table, then the three kernels that are furthest from the roof.
@@ -55,14 +63,15 @@ std::string ops_text(const std::vector<OpResult>& results);
 std::vector<OpResult> worst_ops(const std::vector<OpResult>& results, size_t count);
 Json op_json(const OpResult& result);
 
-// f32 numbers in [-1/2, 1/2), the same for the same arguments; large tensors repeat the first mebibyte.
+// Numbers in [-1/2, 1/2) at the place of the bench, the same for the same arguments; large tensors repeat the first
+// mebibyte.
 Tensor bench_values(const Dims& size, uint64_t seed, Category category = Category::kActivation);
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed);
 
 // Seconds of a read of `buffer` (f32) from one end to the other.
 class ReadProbe {
  public:
-  explicit ReadProbe(int64_t bytes);
+  explicit ReadProbe(int64_t bytes, Device device = kCpu);
   double seconds();  // of one pass
   double bytes() const { return static_cast<double>(buffer_.numel() * 4); }
 

@@ -4,6 +4,7 @@
 
 #include "tally/base/error.h"
 #include "tally/base/rng.h"
+#include "tally/core/device.h"
 #include "tally/models/generate.h"
 #include "tally/train/bench_ops.h"
 #include "tally/train/pace.h"
@@ -14,7 +15,8 @@ namespace tally {
 
 namespace {
 
-constexpr int64_t kLeastSteps = 3, kLeastRounds = 3, kMostSteps = 10000;
+constexpr int64_t kLeastSteps = 3, kLeastRounds = 3;
+constexpr size_t kMostSteps = 10000;
 
 FillBatch random_batches(const RunConfig& c) {
   return [n = c.train.batch * c.context(), v = static_cast<uint64_t>(c.model.vocab_size)](int64_t index, int32_t* ids,
@@ -43,23 +45,33 @@ StepBench bench_step(const RunConfig& config, const Hardware& hardware, double s
   StepBench b;
   b.plan = plan_run(config, &hardware);
   b.tokens = config.tokens_per_step();
-  const CategoryBytes before = cpu_blocks().live_by;
+  const Device device = config.device();
+  const CategoryBytes before = blocks_of(device).live_by;
   const LedgerGuard ledger;
-  TrainState state(config, kCpu);
+  TrainState state(config, device);
   const FillBatch fill = random_batches(config);
   train_step(config, state, fill);
-  reset_block_peak();
-  Profiler profiler;
+  reset_block_peak(device);
+  synchronize(device);
+  std::vector<double> times;
   const SteadyTime start = steady_now();
-  while (profiler.steps() < kLeastSteps || (seconds_since(start) < seconds && profiler.steps() < kMostSteps)) {
+  for (SteadyTime last = start; static_cast<int64_t>(times.size()) < kLeastSteps ||
+                                (seconds_since(start) < seconds / 2 && times.size() < kMostSteps);) {
+    train_step(config, state, fill);
+    times.push_back(seconds_since(last));
+    last = steady_now();
+  }
+  Profiler profiler(device);
+  const SteadyTime second = steady_now();
+  while (profiler.steps() < kLeastSteps || (seconds_since(second) < seconds / 2 && profiler.steps() < static_cast<int64_t>(kMostSteps))) {
     profiler.begin_step(state.step + 1);
     train_step(config, state, fill);
     profiler.end_step();
   }
-  b.peak = cpu_blocks().at_peak;
+  b.peak = blocks_of(device).at_peak;
   for (size_t c = 0; c < kCategories; ++c) b.peak[c] -= before[c];
   b.profile = profiler.profile(hardware);
-  b.step_seconds = profiler.profile(hardware, Profiler::Average::kMedian).step_seconds;
+  b.step_seconds = median_of(times);
   return b;
 }
 
@@ -122,7 +134,8 @@ DecodeBench bench_decode(const ModelConfig& config, const DecodeOptions& options
     fail("a prompt of {} and {} tokens are beyond the model's context of {}", options.prompt, options.tokens,
          c.context);
   const LedgerGuard guard;
-  const std::unique_ptr<Model> model = make_model(c, 1);
+  require_device(options.device);
+  const std::unique_ptr<Model> model = make_model(c, 1, options.device);
   b.parameters = parameter_count(model->params());
   model->pack_weights();
   std::vector<int32_t> prompt(static_cast<size_t>(options.prompt));
@@ -143,7 +156,8 @@ DecodeBench bench_decode(const ModelConfig& config, const DecodeOptions& options
       read = so_far, last = steady_now();
       return true;
     });
-    if (!probe) probe.emplace(static_cast<int64_t>(bytes / static_cast<double>(token_seconds.size())));
+    if (!probe) probe.emplace(static_cast<int64_t>(bytes / static_cast<double>(token_seconds.size())),
+                    options.device);
     read_rates.push_back(probe->bytes() / probe->seconds());
   }
   b.tokens = static_cast<int64_t>(token_seconds.size());

@@ -44,6 +44,7 @@ struct DecodeOptions {
   std::string dtype = "f32";
   int64_t prompt = 16, tokens = 64;
   double seconds = 3;
+  Device device = kCpu;
 };
 
 // Greedy decoding of random weights, one sequence; the prompt's own time is left out. Throws Error when prompt and

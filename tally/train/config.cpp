@@ -20,6 +20,7 @@ void TrainConfig::fields(Fields& f) {
   f("batch", batch, "sequences of a micro-batch", 1, 1 << 20);
   f("context", context, "tokens of a sequence; 0 is the model's context", 0, 1 << 24);
   f("accumulate", accumulate, "micro-batches of a step, whose gradients are averaged", 1, 1 << 20);
+  f("device", device, "that computes: cpu, cuda or cuda:N");
   f("seed", seed, "of initial values, batches and dropout", 0, 9e15);
   f("log_every", log_every, "steps between lines of metrics.jsonl", 1, 1e12);
   f("eval_every", eval_every, "steps between validation losses; 0 is never", 0, 1e12);
@@ -66,8 +67,18 @@ double duration_seconds(const std::string& text) {
   return seconds;
 }
 
+Device RunConfig::device() const {
+  const Device d = device_from_name(train.device);
+  if (d.kind == DeviceKind::kMeta) fail("train.device {}: a run needs cpu, cuda or cuda:N", train.device);
+  return d;
+}
+
+Device RunConfig::meta_device() const { return {DeviceKind::kMeta, device().kind, 0}; }
+
 void RunConfig::check() const {
   model.check();
+  if (device().kind == DeviceKind::kCuda && model.dtype == "f64")
+    fail("model.dtype f64: train.device {} computes in f32 and bf16; f64 is the CPU's", train.device);
   time_limit_seconds();
   if (context() > model.context) fail("train.context {} is longer than model.context {}", train.context, model.context);
   if (train.steps > 0 && schedule.warmup > train.steps)

@@ -22,6 +22,7 @@ struct TrainConfig {
   int64_t batch = 12;      // sequences of a micro-batch
   int64_t context = 0;     // tokens of a sequence; 0: the model's context
   int64_t accumulate = 1;  // micro-batches of a step
+  std::string device = "cpu";  // or "cuda", "cuda:N"
   int64_t seed = 1;        // of the initial values, the batches and the dropout
   int64_t log_every = 10;
   int64_t eval_every = 200;        // 0: never
@@ -55,6 +56,8 @@ struct RunConfig {
   int64_t context() const { return train.context > 0 ? train.context : model.context; }
   int64_t tokens_per_step() const { return train.batch * train.accumulate * context(); }
   double time_limit_seconds() const { return train.time_limit.empty() ? 0 : duration_seconds(train.time_limit); }
+  Device device() const;       // that the run computes on
+  Device meta_device() const;  // that its plan is made on
   double learning_rate(int64_t step) const { return optim.lr * schedule_factor(schedule, step, train.steps); }
 
   Json to_json() const;

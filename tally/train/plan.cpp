@@ -24,7 +24,7 @@ Plan plan_run(const RunConfig& config, const Hardware* hardware, int64_t eval_ro
   const LedgerGuard guard;
   Ledger& ledger = guard.ledger();
   ledger.set_hardware(hardware);
-  TrainState state(config, kMetaCpu);
+  TrainState state(config, config.meta_device());
   plan.parameters = parameter_count(state.params);
   ledger.clear_costs();
   ledger.reset_peak();

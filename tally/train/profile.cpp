@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <numeric>
 
 #include "tally/base/error.h"
@@ -12,10 +11,6 @@
 namespace tally {
 
 namespace {
-
-double clock_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Cost divided(const Cost& c, int64_t n) {
   return {c.matmul_flops / n, c.other_flops / n, c.bytes_read / n, c.bytes_written / n, c.wire_bytes / n};
@@ -69,11 +64,9 @@ double roof_seconds(const Hardware& hardware, const Cost& cost) {
   return bytes > 0 ? std::max(compute, bytes / hardware.bytes.at(bytes)) : compute;
 }
 
-Profiler::Profiler() : origin_(clock_seconds()) {}
+Profiler::Profiler(Device device) : device_(device), origin_(device) {}
 
 Profiler::~Profiler() { turn_off(); }
-
-double Profiler::now() const { return clock_seconds() - origin_; }
 
 void Profiler::turn_off() {
   if (on_) set_launch_observer(previous_);
@@ -85,12 +78,24 @@ void Profiler::begin_step(int64_t step) {
   events_.reserve(events_.size() + 4096);
   previous_ = set_launch_observer(this);
   on_ = true;
-  steps_.push_back({step, now(), 0, events_.size()});
+  steps_.push_back({step, 0, 0, events_.size()});
+  launch_start_.clear(), spans_.clear();
+  launch_start_.emplace_back(device_);  // the first is the step's own
 }
 
 void Profiler::end_step() {
-  steps_.back().seconds = now() - steps_.back().start;
+  const Moment end(device_);
   turn_off();
+  synchronize(device_);
+  Step& step = steps_.back();
+  step.start = launch_start_.front().seconds_since(origin_);
+  step.seconds = end.seconds_since(launch_start_.front());
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    Event& e = events_[step.events + i];
+    e.start = spans_[i].begin.seconds_since(origin_);
+    e.seconds = spans_[i].end.seconds_since(spans_[i].begin);
+  }
+  spans_.clear();
   Ledger& ledger = Ledger::current();
   phases_[0] = "";
   for (const char* name : {kStepPhases[0], kStepPhases[1], kStepPhases[2], "evaluate"})
@@ -99,12 +104,14 @@ void Profiler::end_step() {
     if (!scopes_.contains(e.scope)) scopes_[e.scope] = ledger.scope_path(e.scope);
 }
 
-void Profiler::before(const char*, const void*) { launch_start_ = now(); }
+void Profiler::before(const char*, const void*) { launch_start_.emplace_back(device_); }
 
 void Profiler::after(const char* name, const void*, const Cost& cost) {
-  const double end = now();
+  Moment end(device_);
   const Ledger& ledger = Ledger::current();
-  events_.push_back({name, ledger.phase(), ledger.scope(), launch_start_, end - launch_start_, cost});
+  events_.push_back({name, ledger.phase(), ledger.scope(), 0, 0, cost});
+  spans_.push_back({std::move(launch_start_.back()), std::move(end)});
+  launch_start_.pop_back();
 }
 
 Profile Profiler::profile(const Hardware& hardware, Average average) const {

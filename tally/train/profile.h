@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tally/base/json.h"
+#include "tally/core/device.h"
 #include "tally/core/hardware.h"
 #include "tally/ops/launch.h"
 
@@ -34,11 +35,11 @@ double total_flops(const Cost& cost);
 double total_bytes(const Cost& cost);
 double roof_seconds(const Hardware& hardware, const Cost& cost);
 
-// Times the launches between begin_step() and end_step(), two reads of the clock each; off otherwise. All steps of one
-// profiler run under the same ledger.
+// Times the launches between begin_step() and end_step(), two reads of the clock each (on a card two events in its
+// stream, which end_step() waits for); off otherwise. All steps of one profiler run under the same ledger.
 class Profiler : public LaunchObserver {
  public:
-  Profiler();
+  explicit Profiler(Device device = kCpu);
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
   ~Profiler() override;
@@ -63,15 +64,20 @@ class Profiler : public LaunchObserver {
     double start, seconds;  // since the profiler was made
     Cost cost;
   };
+  struct Span {
+    Moment begin, end;
+  };
   struct Step {
     int64_t number;
     double start, seconds;
     size_t events;  // index of its first event
   };
-  double now() const;
   void turn_off();
 
-  double origin_ = 0, launch_start_ = 0;
+  Device device_;
+  Moment origin_;
+  std::vector<Moment> launch_start_;  // of the launch under way
+  std::vector<Span> spans_;           // of the step's launches
   bool on_ = false;
   LaunchObserver* previous_ = nullptr;
   std::vector<Event> events_;

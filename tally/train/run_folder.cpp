@@ -151,7 +151,7 @@ FoundModel find_run_model(const fs::path& folder) {
   return found;
 }
 
-LoadedModel load_run_model(const fs::path& folder, const std::string& dtype) {
+LoadedModel load_run_model(const fs::path& folder, const std::string& dtype, Device device) {
   const FoundModel found = find_run_model(folder);
   LoadedModel loaded;
   loaded.config = found.config;
@@ -163,7 +163,7 @@ LoadedModel load_run_model(const fs::path& folder, const std::string& dtype) {
   if (loaded.tokenizer.hash() != state.tokenizer_hash)
     fail("{}: was trained with the tokenizer {}; {} is the tokenizer {}", found.checkpoint.string(),
          state.tokenizer_hash, (found.run / "tokenizer").string(), loaded.tokenizer.hash());
-  loaded.model = make_model(loaded.config.model, 0, kCpu, /*values=*/false);
+  loaded.model = make_model(loaded.config.model, 0, device, /*values=*/false);
   load_model(found.checkpoint, state, loaded.model->params());
   loaded.model->pack_weights();
   return loaded;

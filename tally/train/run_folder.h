@@ -64,6 +64,6 @@ struct FoundModel {
 // folder: a run folder (its latest checkpoint) or one of its checkpoints. Throws Error naming what is missing or torn.
 FoundModel find_run_model(const fs::path& folder);
 // Ready to generate, its weights packed; `dtype` (f32, bf16) other than the run's converts them, "" keeps it.
-LoadedModel load_run_model(const fs::path& folder, const std::string& dtype = "");
+LoadedModel load_run_model(const fs::path& folder, const std::string& dtype = "", Device device = kCpu);
 
 }  // namespace tally

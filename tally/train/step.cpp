@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/tape.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
@@ -64,13 +65,22 @@ TrainState::TrainState(const RunConfig& config, Device device) {
   targets = Tensor::empty(size, DType::kI32, device, Category::kData);
 }
 
+void TrainState::load(const std::function<void(int32_t* ids, int32_t* targets)>& write) {
+  if (ids.device().kind == DeviceKind::kCpu) return write(ids.data<int32_t>(), targets.data<int32_t>());
+  const int64_t n = ids.numel();
+  host_.resize(static_cast<size_t>(2 * n));
+  write(host_.data(), host_.data() + n);
+  copy_bytes(ids.raw().data, ids.device(), host_.data(), kCpu, 4 * n);
+  copy_bytes(targets.raw().data, targets.device(), host_.data() + n, kCpu, 4 * n);
+}
+
 StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill) {
   const int64_t parts = config.train.accumulate;
   const bool real = state.ids.device().kind != DeviceKind::kMeta;
   StepResult result;
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t index = state.step * parts + i;
-    if (real) fill(index, state.ids.data<int32_t>(), state.targets.data<int32_t>());
+    if (real) state.load([&](int32_t* ids, int32_t* targets) { fill(index, ids, targets); });
     result.loss += micro_batch(config, state, index) / static_cast<double>(parts);
   }
   if (!std::isfinite(result.loss)) stop_run(state, "the loss");

@@ -18,7 +18,12 @@ struct TrainState {
   std::vector<Param> params;
   std::unique_ptr<Optimizer> optimizer;
   Tensor ids, targets;  // (batch, context) i32, Category::kData; every batch is written here
+  // Calls write(ids, targets) on host memory of their shape and brings it to the device.
+  void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
   int64_t step = 0;     // steps done
+
+ private:
+  std::vector<int32_t> host_;  // of a device other than the CPU: ids, then targets
 };
 
 // Writes batch `index` of the run (micro-batch index % accumulate of step index / accumulate). Not called on meta.

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/train/environment.h"
 #include "tally/train/sample.h"
 
@@ -33,11 +34,17 @@ std::optional<ValidationWindows> validation_windows(const RunConfig& config, con
 // Refuses what would only end in the system's killing the process.
 Plan plan_that_fits(const RunConfig& config, const Hardware* hardware, int64_t eval_rows) {
   Plan plan = plan_run(config, hardware, eval_rows);
-  const double machine = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const Device device = config.device();
+  require_device(device);
+  const double machine =
+      device.kind == DeviceKind::kCuda
+          ? static_cast<double>(device_info(device).free_bytes)
+          : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   const double needed = static_cast<double>(std::max(plan.step.bytes(), plan.eval.bytes()));
   if (machine > 0 && needed > machine)
-    fail("the plan needs {} at its peak ({}); this machine has {}: lower train.batch or train.context",
-         bytes_text(needed), plan.step.moment, bytes_text(machine));
+    fail("the plan needs {} at its peak ({}); {} has {}: lower train.batch or train.context",
+         bytes_text(needed), plan.step.moment, device.kind == DeviceKind::kCpu ? "this machine" : name_of(device),
+         bytes_text(machine));
   return plan;
 }
 
@@ -81,19 +88,20 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
     : config_((config.check(), check_profile(config, options), config)),
       options_(options),
       data_(config.data.dir, config.model.vocab_size),
-      baseline_(cpu_blocks().live_by),
+      device_((require_device(config.device()), config.device())),
+      baseline_(blocks_of(device_).live_by),
       windows_(train_windows(config, data_.train.size())),
       val_windows_(validation_windows(config, data_)),
       plan_(plan_that_fits(config, options.hardware, val_windows_ ? val_windows_->rows(0) : 0)),
       folder_(options.out),
-      state_(config, kCpu),
+      state_(config, device_),
       saver_(folder_, config.train.keep_last, config.train.checkpoint_minutes),
       pace_(config.time_limit_seconds(), options.start),
       progress_(config.train.steps, options.quiet),
       environment_(environment_json()) {
   open_folder();
-  if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>();
-  reset_block_peak();
+  if (options_.profile_steps > 0) profiler_ = std::make_unique<Profiler>(device_);
+  reset_block_peak(device_);
 }
 
 void Trainer::open_folder() {
@@ -128,9 +136,9 @@ bool Trainer::sample_due(int64_t step) const {
 }
 
 void Trainer::close_stretch(CategoryBytes* highest) {
-  const CategoryBytes peak = minus(cpu_blocks().at_peak, baseline_);
+  const CategoryBytes peak = minus(blocks_of(device_).at_peak, baseline_);
   if (highest != nullptr && total(peak) > total(*highest)) *highest = peak;
-  reset_block_peak();
+  reset_block_peak(device_);
 }
 
 void Trainer::step() {
@@ -180,8 +188,9 @@ EvalResult Trainer::evaluate() {
   int64_t rows = 0;
   for (int64_t i = 0; i < batches; ++i) {
     const int64_t index = i * all / batches;  // spread evenly: the same windows every time
-    read_data(
-        [&] { val_windows_->fill(data_.val, index, state_.ids.data<int32_t>(), state_.targets.data<int32_t>()); });
+    state_.load([&](int32_t* ids, int32_t* targets) {
+      read_data([&] { val_windows_->fill(data_.val, index, ids, targets); });
+    });
     const int64_t n = val_windows_->rows(index);
     sum += evaluate_batch(state_, n) * static_cast<double>(n);
     rows += n;

@@ -119,6 +119,7 @@ class Trainer {
   TrainerOptions options_;
   RunData data_;
   LedgerGuard ledger_;
+  Device device_;
   CategoryBytes baseline_;  // blocks of others
   TrainWindows windows_;
   std::optional<ValidationWindows> val_windows_;

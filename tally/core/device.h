@@ -1,0 +1,63 @@
+// What the host asks of a device beyond tensors' blocks: which there are, copies of bytes, waiting. One of two files
+// stands behind it: device_cuda.cpp in a build with CUDA, device_none.cpp in one without.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tally/core/view.h"
+
+namespace tally {
+
+bool built_with_cuda();
+// Throws Error in one line for what keeps `d` from working: no CUDA in this build, no driver, a card this build has no
+// code for, no card of that number. Does nothing for the CPU and meta.
+void require_device(Device d);
+
+// Copies bytes between a device and the host, or within a device, in the order of the device's other work. Returns when
+// the host may read `to` or reuse `from`. Does nothing on meta.
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
+// Waits until the device has done all it was given.
+void synchronize(Device d);
+
+// A moment in a device's order of work, for timing it. On the CPU and meta it is the clock's.
+class Moment {
+ public:
+  explicit Moment(Device device);  // now: after the work given so far
+  Moment(Moment&& o) noexcept;
+  Moment& operator=(Moment&&) = delete;
+  ~Moment();
+  // Seconds from `start` (of the same device) to here; the work up to here must be done: synchronize() first.
+  double seconds_since(const Moment& start) const;
+
+ private:
+  Device device_;
+  double clock_ = 0;
+  void* event_ = nullptr;
+};
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0, registers = 0, threads = 0;  // registers and threads of a multiprocessor
+  int64_t shared_bytes = 0, block_shared_bytes = 0;     // of a multiprocessor; most of a block
+  int64_t l2_bytes = 0, memory_bytes = 0, free_bytes = 0;
+  int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
+  int driver = 0, runtime = 0;  // versions: 13000 is 13.0
+};
+int cuda_device_count();  // 0 without a driver
+DeviceInfo device_info(Device d);
+
+namespace detail {
+// Memory of device `index` straight from the driver; null when there is no more.
+void* device_take(int index, int64_t bytes);
+void device_give(int index, void* block);
+// In stream order.
+void device_fill(int index, void* block, int byte, int64_t bytes);
+// The stream that all work of a device is given to: a cudaStream_t.
+void* device_stream(int index);
+// Throws RunError naming `what` and the CUDA error `code`, if it is one.
+void check_cuda(const char* what, int code);
+}  // namespace detail
+
+}  // namespace tally

@@ -1,0 +1,183 @@
+// A build with CUDA. The runtime is linked statically and finds the driver itself, so the program also starts where
+// there is none.
+#include "tally/core/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "tally/base/error.h"
+#include "tally/core/dtype.h"
+
+namespace tally {
+
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+// Sets the calling thread's device; cheap when it is that already.
+void use(int index) {
+  thread_local int current = -1;
+  if (current == index) return;
+  detail::check_cuda("cudaSetDevice", cudaSetDevice(index));
+  current = index;
+}
+
+int on_device(Device a, Device b) { return a.kind == DeviceKind::kCuda ? a.index : b.index; }
+
+cudaStream_t stream_of(int index) { return static_cast<cudaStream_t>(detail::device_stream(index)); }
+
+}  // namespace
+
+bool built_with_cuda() { return true; }
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // cleared: having no driver is no later call's error
+    return 0;
+  }
+  return count;
+}
+
+void require_device(Device d) {
+  if (d.kind != DeviceKind::kCuda) return;
+  int count = 0;
+  if (const cudaError_t e = cudaGetDeviceCount(&count); e != cudaSuccess) {
+    cudaGetLastError();
+    fail("cuda: {}; use --device cpu, or install NVIDIA's driver (580 or newer)", cudaGetErrorString(e));
+  }
+  if (d.index >= count)
+    fail("{}{}: this machine has {} CUDA device{}", "cuda:", d.index, count, count == 1 ? "" : "s");
+  int major = 0, minor = 0;
+  detail::check_cuda("cudaDeviceGetAttribute",
+                     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d.index));
+  detail::check_cuda("cudaDeviceGetAttribute",
+                     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, d.index));
+  if (major * 10 + minor != TALLY_CUDA_ARCHITECTURE)
+    fail("cuda:{}: the card has compute capability {}.{} and this build has code for {}.{}; configure with "
+         "-DTALLY_CUDA_ARCHITECTURE={}{}",
+         d.index, major, minor, TALLY_CUDA_ARCHITECTURE / 10, TALLY_CUDA_ARCHITECTURE % 10, major, minor);
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  if (to_device.kind == DeviceKind::kMeta || from_device.kind == DeviceKind::kMeta || bytes == 0) return;
+  if (to_device.kind == DeviceKind::kCpu && from_device.kind == DeviceKind::kCpu) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  const int index = on_device(to_device, from_device);
+  use(index);
+  detail::check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
+                                                        stream_of(index)));
+  if (to_device.kind != from_device.kind)
+    detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(index)));
+}
+
+void synchronize(Device d) {
+  if (d.kind != DeviceKind::kCuda) return;
+  use(d.index);
+  detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(d.index)));
+}
+
+Moment::Moment(Device device)
+    : device_(device),
+      clock_(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()) {
+  if (device.kind != DeviceKind::kCuda) return;
+  const cudaStream_t stream = stream_of(device.index);
+  cudaEvent_t event = nullptr;
+  detail::check_cuda("cudaEventCreate", cudaEventCreate(&event));
+  event_ = event;
+  detail::check_cuda("cudaEventRecord", cudaEventRecord(event, stream));
+}
+Moment::Moment(Moment&& o) noexcept : device_(o.device_), clock_(o.clock_), event_(std::exchange(o.event_, nullptr)) {}
+Moment::~Moment() {
+  if (event_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+}
+double Moment::seconds_since(const Moment& start) const {
+  if (event_ == nullptr) return clock_ - start.clock_;
+  float milliseconds = 0;
+  detail::check_cuda("cudaEventElapsedTime", cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start.event_),
+                                                                  static_cast<cudaEvent_t>(event_)));
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+DeviceInfo device_info(Device d) {
+  require_device(d);
+  use(d.index);
+  cudaDeviceProp p{};
+  detail::check_cuda("cudaGetDeviceProperties", cudaGetDeviceProperties(&p, d.index));
+  DeviceInfo info;
+  info.name = p.name;
+  info.major = p.major, info.minor = p.minor;
+  info.multiprocessors = p.multiProcessorCount;
+  info.registers = p.regsPerMultiprocessor, info.threads = p.maxThreadsPerMultiProcessor;
+  info.shared_bytes = static_cast<int64_t>(p.sharedMemPerMultiprocessor);
+  info.block_shared_bytes = static_cast<int64_t>(p.sharedMemPerBlockOptin);
+  info.l2_bytes = p.l2CacheSize;
+  size_t free = 0, total = 0;
+  detail::check_cuda("cudaMemGetInfo", cudaMemGetInfo(&free, &total));
+  info.memory_bytes = static_cast<int64_t>(total), info.free_bytes = static_cast<int64_t>(free);
+  cudaDeviceGetAttribute(&info.clock_khz, cudaDevAttrClockRate, d.index);
+  cudaDeviceGetAttribute(&info.memory_clock_khz, cudaDevAttrMemoryClockRate, d.index);
+  info.memory_bus_bits = p.memoryBusWidth;
+  cudaDriverGetVersion(&info.driver);
+  cudaRuntimeGetVersion(&info.runtime);
+  return info;
+}
+
+namespace detail {
+
+void* device_take(int index, int64_t bytes) {
+  require_device(cuda_device(index));
+  use(index);
+  void* block = nullptr;
+  const cudaError_t e = cudaMalloc(&block, static_cast<size_t>(bytes));
+  if (e == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda("cudaMalloc", e);
+  return block;
+}
+
+void device_give(int index, void* block) {
+  use(index);
+  cudaStreamSynchronize(stream_of(index));
+  cudaFree(block);
+}
+
+void device_fill(int index, void* block, int byte, int64_t bytes) {
+  use(index);
+  check_cuda("cudaMemsetAsync", cudaMemsetAsync(block, byte, static_cast<size_t>(bytes), stream_of(index)));
+}
+
+void* device_stream(int index) {
+  static std::mutex mutex;
+  static std::array<cudaStream_t, kMaxDevices> streams{};
+  TALLY_ASSERT(index >= 0 && index < kMaxDevices);
+  use(index);
+  const std::lock_guard lock(mutex);
+  cudaStream_t& s = streams[static_cast<size_t>(index)];
+  if (s == nullptr) check_cuda("cudaStreamCreate", cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  return s;
+}
+
+[[noreturn]] void wrong_dtype(const char* op, int dtype) {
+  fail("{}: has no {} kernel for cuda", op, name_of(static_cast<DType>(dtype)));
+}
+
+void check_cuda(const char* what, int code) {
+  if (code == cudaSuccess) return;
+  const auto e = static_cast<cudaError_t>(code);
+  cudaGetLastError();
+  fail_run("{}: {} ({})", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+}  // namespace detail
+
+}  // namespace tally

@@ -1,0 +1,47 @@
+// CUDA's table; dispatch.cpp chooses it for tensors on a card. Compiled with -DTALLY_ISA=cuda, so that *_kernels.h
+// declares the functions of *_cuda.cu.
+#include "tally/ops/kernels.h"
+
+namespace tally::cuda {
+
+const Kernels& kernels();
+
+namespace {
+constexpr Kernels kTable = {
+    .unary = unary,
+    .unary_backward = unary_backward,
+    .binary = binary,
+    .fill = fill,
+    .copy = copy,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .reduce = reduce,
+    .max_backward = max_backward,
+    .matmul = matmul,
+    .layer_norm = layer_norm,
+    .layer_norm_backward = layer_norm_backward,
+    .rms_norm = rms_norm,
+    .rms_norm_backward = rms_norm_backward,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .cross_entropy = cross_entropy,
+    .cross_entropy_backward = cross_entropy_backward,
+    .rope_table = rope_table,
+    .rope = rope,
+    .embedding = embedding,
+    .embedding_backward = embedding_backward,
+    .gather = gather,
+    .gather_backward = gather_backward,
+    .dropout = dropout,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .adamw = adamw,
+    .sum_squares = sum_squares,
+    .fma_probe = fma_probe,
+    .read_probe = read_probe,
+};
+}  // namespace
+
+const Kernels& kernels() { return kTable; }
+
+}  // namespace tally::cuda

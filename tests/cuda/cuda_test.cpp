@@ -1,0 +1,264 @@
+// What the op suite's small cases do not show: large tensors, whose vectorised paths are compared with the CPU's
+// results; memory; whole training steps.
+#include <cmath>
+#include <functional>
+
+#include "tally/base/rng.h"
+#include "tally/core/device.h"
+#include "tally/core/tape.h"
+#include "tally/ops/attention.h"
+#include "tally/ops/backward.h"
+#include "tally/ops/cross_entropy.h"
+#include "tally/ops/dropout.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/embedding.h"
+#include "tally/ops/matmul.h"
+#include "tally/ops/norm.h"
+#include "tally/ops/op_test.h"
+#include "tally/ops/reduce.h"
+#include "tally/ops/rope.h"
+#include "tally/ops/softmax.h"
+#include "tally/ops/view.h"
+#include "tally/train/plan.h"
+#include "tally/train/step.h"
+
+namespace tally {
+namespace {
+
+using test::Input;
+using test::random_tensor;
+
+// About normal, fast for millions of elements.
+Tensor values(const Dims& size, DType dtype, uint64_t seed) {
+  const int64_t n = size.numel();
+  std::vector<float> x(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const Random4 r = philox(seed, 5, static_cast<uint64_t>(i));
+    float sum = -2;
+    for (const uint32_t v : r.v) sum += uniform_from_u32(v);
+    x[static_cast<size_t>(i)] = 1.7f * sum;
+  }
+  Tensor f32 = Tensor::from(x, size);
+  if (dtype == DType::kF32) return f32;
+  Tensor out = Tensor::empty(size, dtype);
+  copy_(out, f32);
+  return out;
+}
+
+struct Case {
+  const char* name;
+  std::vector<Dims> inputs;
+  std::function<Tensor(const std::vector<Tensor>&)> run;
+  double bf16 = 0.02, f32 = 2e-5;  // largest error against the largest value
+};
+
+// The output and all gradients.
+std::vector<std::vector<double>> results(const Case& c, DType dtype, Device device) {
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    inputs.push_back(to(values(c.inputs[i], dtype, 10 + i), device));
+    inputs.back().set_requires_grad();
+  }
+  Tensor y = c.run(inputs);
+  std::vector<std::vector<double>> all{y.to_vector()};
+  const Tensor g = to(values(y.sizes(), y.dtype(), 77), device);
+  backward(y, g);
+  y = {};
+  for (const Tensor& t : inputs) all.push_back(t.grad().defined() ? t.grad().to_vector() : std::vector<double>());
+  return all;
+}
+
+void compare(const Case& c, DType dtype) {
+  SCOPED_TRACE(c.name);
+  const auto want = results(c, dtype, kCpu), got = results(c, dtype, cuda_device());
+  const auto again = results(c, dtype, cuda_device());
+  for (size_t k = 0; k < want.size(); ++k) {
+    ASSERT_EQ(want[k].size(), got[k].size()) << "result " << k;
+    double largest = 0, worst = 0;
+    size_t at = 0, changed = 0;
+    for (size_t i = 0; i < want[k].size(); ++i) {
+      largest = std::max(largest, std::abs(want[k][i]));
+      const double error = std::abs(want[k][i] - got[k][i]);
+      if (!(error <= worst)) worst = error, at = i;
+      changed += got[k][i] != again[k][i];
+    }
+    const double allowed = (dtype == DType::kBF16 ? c.bf16 : c.f32) * largest;
+    EXPECT_LE(worst, allowed) << (k ? "gradient " : "result ") << (k ? k - 1 : 0) << " at " << at << ": "
+                              << got[k][at] << ", on the CPU " << want[k][at];
+    EXPECT_EQ(changed, 0u) << "result " << k << " of a second run differs";
+  }
+}
+
+std::vector<Case> large_cases() {
+  using V = const std::vector<Tensor>&;
+  std::vector<Case> all = {
+      {"add", {{512, 1024}, {512, 1024}}, [](V x) { return add(x[0], x[1]); }},
+      {"add a row", {{515, 1030}, {1030}}, [](V x) { return add(x[0], x[1]); }},
+      {"gelu", {{512, 1024}}, [](V x) { return gelu(x[0]); }},
+      {"gelu_tanh", {{513, 1025}}, [](V x) { return gelu_tanh(x[0]); }},
+      {"silu", {{512, 1024}}, [](V x) { return silu(x[0]); }},
+      {"swiglu", {{300, 2816}, {300, 2816}}, [](V x) { return swiglu(x[0], x[1]); }},
+      {"transposed", {{600, 700}}, [](V x) { return contiguous(transpose(x[0], 0, 1)); }},
+      {"sum of rows", {{700, 5000}}, [](V x) { return sum(x[0], Dims(1)); }, 0.02, 1e-4},
+      {"sum of columns", {{5000, 768}}, [](V x) { return sum(x[0], Dims(0)); }, 0.02, 1e-4},
+      {"softmax", {{300, 5000}}, [](V x) { return softmax(x[0], -1); }},
+      {"softmax, odd", {{301, 1027}}, [](V x) { return softmax(x[0], -1); }},
+      {"dropout", {{512, 1024}}, [](V x) { return dropout(x[0], 0.3f, 5, 6); }},
+  };
+  for (const int64_t d : {768, 1024, 4096, 1030, 9000}) {
+    all.push_back({"rms_norm", {{400, d}, {d}}, [](V x) { return rms_norm(x[0], x[1]); }, 0.02, 5e-5});
+    all.push_back({"layer_norm", {{400, d}, {d}, {d}}, [](V x) { return layer_norm(x[0], x[1], x[2]); }, 0.02, 5e-5});
+  }
+  for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit})
+    all.push_back({"rope", {{2, 300, 6, 64}}, [=](V x) {
+                     return rope(x[0], rope_table(300, 64, 1e4, 0, x[0].device()), 0, style);
+                   }});
+  for (const auto& [m, k, n] : {std::tuple(512, 768, 2304), {300, 1024, 1000}, {65, 64, 50304}, {1, 2048, 512}})
+    all.push_back({"linear", {{m, k}, {n, k}}, [](V x) { return linear(x[0], x[1]); }, 0.02, 1e-4});
+  all.push_back({"linear with bias", {{512, 768}, {768, 768}, {768}}, [](V x) { return linear(x[0], x[1], x[2]); }, 0.02, 1e-4});
+  all.push_back({"matmul", {{3, 4, 100, 60}, {4, 60, 70}}, [](V x) { return matmul(x[0], x[1]); }, 0.02, 1e-4});
+  for (const bool causal : {false, true})
+    for (const int64_t d : {32, 64, 96, 128, 80, 256})
+      for (const auto& [b, tq, tk, h, hkv] :
+           {std::tuple(1, 200, 200, 2, 2), {2, 129, 129, 4, 2}, {1, 70, 300, 4, 1}, {1, 1, 513, 4, 2}, {1, 300, 70, 2, 2}})
+        all.push_back({"attention", {{b, tq, h, d}, {b, tk, hkv, d}, {b, tk, hkv, d}}, [=](V x) {
+                         return attention(x[0], x[1], x[2], causal);
+                       }, 0.03, 1e-4});
+  return all;
+}
+
+TEST(Cuda, LargeF32) {
+  set_memory_guards(false, cuda_device());
+  for (const Case& c : large_cases()) compare(c, DType::kF32);
+}
+TEST(Cuda, LargeBf16) {
+  set_memory_guards(false, cuda_device());
+  for (const Case& c : large_cases()) compare(c, DType::kBF16);
+}
+
+std::vector<int32_t> zipf_ids(int64_t n, int64_t limit) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const double u = uniform_from_u32(random_u32(3, 4, static_cast<uint64_t>(i)));
+    ids[static_cast<size_t>(i)] = static_cast<int32_t>(std::min<double>(static_cast<double>(limit - 1), std::pow(static_cast<double>(limit), u) - 1));
+  }
+  return ids;
+}
+
+TEST(Cuda, Embedding) {
+  for (const auto& [n, vocab, d] : {std::tuple(20000, 50304, 64), {777, 100, 768}, {1, 5, 3}}) {
+    const Tensor ids = Tensor::from(zipf_ids(n, vocab), Dims(n));
+    std::vector<double> table[2], grad[2];
+    for (int k = 0; k < 2; ++k) {
+      const Device device = k ? cuda_device() : kCpu;
+      Tensor w = to(values({vocab, d}, DType::kF32, 1), device);
+      w.set_requires_grad();
+      for (int twice = 0; twice < 2; ++twice) {  // the second on top of the first
+        Tensor y = embedding(to(ids, device), w);
+        if (twice == 0) table[k] = y.to_vector();
+        backward(y, to(values(y.sizes(), y.dtype(), 2), device));
+      }
+      grad[k] = w.grad().to_vector();
+    }
+    EXPECT_EQ(table[0], table[1]);
+    double worst = 0, largest = 0;
+    for (size_t i = 0; i < grad[0].size(); ++i)
+      worst = std::max(worst, std::abs(grad[0][i] - grad[1][i])), largest = std::max(largest, std::abs(grad[0][i]));
+    EXPECT_LE(worst, 1e-5 * largest);
+  }
+}
+
+TEST(Cuda, CrossEntropy) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, classes] : {std::tuple(300, 50304), {257, 1003}, {3, 5}})
+      for (const Reduction reduction : {Reduction::kMean, Reduction::kSum, Reduction::kNone}) {
+        std::vector<int32_t> wanted = zipf_ids(rows, classes);
+        for (size_t i = 0; i < wanted.size(); i += 7) wanted[i] = -100;
+        std::vector<double> loss[2], grad[2];
+        for (int k = 0; k < 2; ++k) {
+          const Device device = k ? cuda_device() : kCpu;
+          Tensor x = to(values({rows, classes}, dtype, 4), device);
+          x.set_requires_grad();
+          Tensor y = cross_entropy(x, to(Tensor::from(wanted, Dims(rows)), device), -100, reduction);
+          loss[k] = y.to_vector();
+          backward(y, to(values(y.sizes(), y.dtype(), 5), device));
+          grad[k] = x.grad().to_vector();
+        }
+        for (size_t i = 0; i < loss[0].size(); ++i)
+          EXPECT_NEAR(loss[0][i], loss[1][i], 1e-5 * std::abs(loss[0][i]) + 1e-6);
+        double worst = 0, largest = 0;
+        for (size_t i = 0; i < grad[0].size(); ++i)
+          worst = std::max(worst, std::abs(grad[0][i] - grad[1][i])), largest = std::max(largest, std::abs(grad[0][i]));
+        EXPECT_LE(worst, (dtype == DType::kF32 ? 1e-5 : 1e-2) * largest);
+      }
+}
+
+// ---- memory
+
+TEST(Cuda, MemoryAllocated) {
+  set_memory_guards(false, cuda_device());
+  const int64_t before = blocks_of(cuda_device()).live;
+  {
+    const Tensor a = Tensor::empty({32, 32}, DType::kF32, cuda_device());
+    const Tensor b = Tensor::empty({32, 32}, DType::kF32, cuda_device());
+    EXPECT_EQ(blocks_of(cuda_device()).live - before, 8192);
+  }
+  EXPECT_EQ(blocks_of(cuda_device()).live, before);
+}
+
+// ---- training
+
+RunConfig small_run(const std::string& dtype, bool gpt2) {
+  RunConfig c;
+  c.model = preset(gpt2 ? "char" : "demo");
+  c.model.context = 128, c.model.vocab_size = 512, c.model.dtype = dtype;
+  c.train.batch = 4, c.train.steps = 20;
+  c.optim.lr = 1e-3;
+  c.check();
+  return c;
+}
+
+std::vector<double> losses(const RunConfig& c, Device device) {
+  TrainState state(c, device);
+  reset_block_peak(device);
+  std::vector<double> all;
+  for (int64_t step = 0; step < c.train.steps; ++step)
+    all.push_back(train_step(c, state, [&](int64_t index, int32_t* ids, int32_t* targets) {
+                    const int64_t n = c.train.batch * c.context();
+                    for (int64_t i = 0; i < n; ++i) {
+                      const auto at = static_cast<uint64_t>(index * n + i);
+                      ids[i] = static_cast<int32_t>(random_below(9, 1, at, 500));
+                      targets[i] = (ids[i] * 7 + 3) % 500;
+                    }
+                  }).loss);
+  return all;
+}
+
+TEST(Cuda, TrainingAsOnTheCpu) {
+  set_memory_guards(false, cuda_device());
+  for (const bool gpt2 : {false, true}) {
+    const RunConfig c = small_run("f32", gpt2);
+    const std::vector<double> cpu = losses(c, kCpu), card = losses(c, cuda_device());
+    for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(card[i] / cpu[i], 1, 1e-4) << "step " << i + 1;
+    EXPECT_EQ(card, losses(c, cuda_device())) << "a second run";
+    const RunConfig half = small_run("bf16", gpt2);
+    const std::vector<double> bf16 = losses(half, cuda_device());
+    EXPECT_LT(bf16.back(), bf16.front());
+    EXPECT_EQ(bf16, losses(half, cuda_device())) << "a second run";
+  }
+}
+
+TEST(Cuda, PlanIsTheRun) {
+  set_memory_guards(false, cuda_device());
+  for (const char* dtype : {"f32", "bf16"}) {
+    RunConfig c = small_run(dtype, false);
+    c.train.device = "cuda", c.train.steps = 3;
+    const Plan plan = plan_run(c, nullptr);
+    const int64_t before = blocks_of(cuda_device()).live;
+    losses(c, cuda_device());
+    EXPECT_EQ(blocks_of(cuda_device()).peak - before, plan.step.bytes()) << dtype;
+  }
+}
+
+}  // namespace
+}  // namespace tally
