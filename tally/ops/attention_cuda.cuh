@@ -1,5 +1,6 @@
 // What the CUDA kernels of attention share: addresses, which keys a row sees, the order of tiles. For
-// attention_cuda.cu (any shape), attention_mma_cuda.cu and attention_sm90_cuda.cu (bf16 on tensor cores) only.
+// attention_cuda.cu (any shape) and, for bf16 on tensor cores, attention_decode_cuda.cu, attention_mma_cuda.cu,
+// attention_sm90_cuda.cu and attention_sm90_backward_cuda.cu only.
 // As on the CPU the query heads of one key head are handled together: its row r is query r / group, head r % group of
 // the group. A tile of rows then reads a key once for all heads that share it, also when there is one query only.
 #pragma once
@@ -13,6 +14,7 @@ namespace tally::cuda {
 
 // True when they took the call: bf16 of head sizes and layouts that suit the tensor cores.
 bool attention_sm90(const AttentionArgs&);
+bool attention_decode(const AttentionArgs&);
 bool attention_mma(const AttentionArgs&);
 bool attention_backward_sm90(const AttentionBackwardArgs&);
 bool attention_backward_mma(const AttentionBackwardArgs&);
@@ -172,6 +174,21 @@ void launch_shared(const char* name, void (*kernel)(P...), unsigned blocks, int 
   check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   kernel<<<blocks, threads, bytes, stream>>>(args...);
   check_launch(name);
+}
+
+// In clusters of `size` blocks, which only cards from 9.0 on have.
+template <class... P, class... A>
+void launch_clusters(const char* name, void (*kernel)(P...), unsigned blocks, int threads, int bytes, int size,
+                     Device d, const A&... args) {
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(size), cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks), config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(bytes), config.stream = stream_of(d);
+  config.attrs = &cluster, config.numAttrs = size > 1 ? 1 : 0;
+  check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  check_cuda(name, cudaLaunchKernelEx(&config, kernel, args...));
 }
 
 }  // namespace tally::cuda

@@ -8,87 +8,11 @@
 // multiplied by zero.
 // Backward: as in attention_cuda.cu, one kernel for both passes. X1, X2 (q, grad, or k, v) stay in registers, Y1, Y2
 // pass by: S = X1 Y1^T, dP = X2 Y2^T, sum1 += dS Y1 and, for keys, sum2 += P Y2. For keys S is the transposed one.
-#include "tally/ops/attention_cuda.cuh"
+#include "tally/ops/attention_mma.cuh"
 
 namespace tally::cuda {
 
 namespace {
-
-constexpr int kThreads = 128, kTile = 64;  // a block; keys of a tile, and rows of a tile in the backward
-
-template <int D>
-constexpr int kRow = D + 8;  // numbers of a row in shared memory
-
-// ---- instructions
-
-// 16 or 8 bytes; zeros when not valid.
-__device__ __forceinline__ void copy16(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void copy8(void* to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(address(to)), "l"(from), "r"(valid ? 8 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ __forceinline__ void wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-// Four 8 x 8 matrices; lanes 8i to 8i + 7 give the addresses of the rows of matrix i.
-__device__ __forceinline__ void load_matrix(uint32_t (&x)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(at)
-               : "memory");
-}
-__device__ __forceinline__ void load_transposed(uint32_t (&x)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(at)
-               : "memory");
-}
-// c (16 x 8) += a (16 x 16) b (16 x 8). A lane has columns 2 (lane % 4) + {0, 1} of rows lane / 4 (c[0], c[1]) and
-// lane / 4 + 8 (c[2], c[3]).
-__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-// Two neighbouring accumulators as the A operand of a product over their 16 columns.
-__device__ __forceinline__ void pack_operand(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
-  a[0] = pack(left[0], left[1]), a[1] = pack(left[2], left[3]);
-  a[2] = pack(right[0], right[1]), a[3] = pack(right[2], right[3]);
-}
-
-// Where a lane's ldmatrix addresses start, in bytes from a tile: the A operand and transposed B take 16 rows and two
-// groups of 8 columns in this order, B as it lies takes columns first.
-template <int D>
-__device__ __forceinline__ uint32_t row_offset() {
-  const uint32_t lane = threadIdx.x % kWarp;
-  return 2 * (lane % 16 * kRow<D> + lane / 16 * 8);
-}
-template <int D>
-__device__ __forceinline__ uint32_t column_offset() {
-  const uint32_t lane = threadIdx.x % kWarp;
-  return 2 * ((lane % 8 + lane / 16 * 8) * kRow<D> + lane / 8 % 2 * 8);
-}
-
-// Starts copying rows [0, n) of a tile, zeros beyond. row(i): where row i starts; n is at least 1.
-template <int D, int kRows, class Row>
-__device__ __forceinline__ void copy_tile(bf16* to, int n, const Row& row) {
-  constexpr int kLanes = D % 64 == 0 ? 8 : 4, kAtOnce = kThreads / kLanes;  // threads of a row, rows
-  const int first = threadIdx.x / kLanes, at = threadIdx.x % kLanes * 8;
-  to += first * kRow<D> + at;
-#pragma unroll
-  for (int i = 0; i < kRows; i += kAtOnce) {
-    const bool valid = first + i < n;
-    const bf16* const from = row(valid ? first + i : 0) + at;
-#pragma unroll
-    for (int c = 0; c < D; c += kLanes * 8) copy16(to + i * kRow<D> + c, from + c, valid);
-  }
-}
 
 // ---- forward
 
@@ -471,20 +395,6 @@ __global__ void __launch_bounds__(kThreads, 2) backward_kernel(const Backward a)
 
 // ---- launches
 
-template <class F>
-void with_dim(int64_t d, const F& f) {
-  if (d == 32) f(Dim<32>{});
-  if (d == 64) f(Dim<64>{});
-  if (d == 96) f(Dim<96>{});
-  if (d == 128) f(Dim<128>{});
-}
-
-bool suits(std::initializer_list<const View*> views) {
-  const View& x = **views.begin();
-  const int64_t d = x.size[3];
-  return x.dtype == DType::kBF16 && (d == 32 || d == 64 || d == 96 || d == 128) && rows_aligned<bf16>(views);
-}
-
 template <int D, int kCount>
 void forward(const AttentionArgs& a, const Problem& p) {
   constexpr int kRows = kForwardRows<kCount>;
@@ -538,12 +448,12 @@ void backward(const AttentionBackwardArgs& a) {
 }  // namespace
 
 bool attention_mma(const AttentionArgs& a) {
-  if (!suits({&a.q, &a.k, &a.v, &a.out})) return false;
+  if (!suits_mma({&a.q, &a.k, &a.v, &a.out})) return false;
   const Problem p(a);
   int most_bytes = 0;
   check_cuda("cudaDeviceGetAttribute",
              cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, a.device().index));
-  with_dim(a.q.size[3], [&](auto dim) {
+  with_mma_dim(a.q.size[3], [&](auto dim) {
     constexpr int D = decltype(dim)::value;
     // The larger tile reads a key half as often when there is work for every block; a row's bits are the same.
     if (p.heads * parts(p.rows, kForwardRows<2>) >= 2 * 132 && kForwardBytes<D, 2> <= most_bytes)
@@ -555,8 +465,8 @@ bool attention_mma(const AttentionArgs& a) {
 }
 
 bool attention_backward_mma(const AttentionBackwardArgs& a) {
-  if (!suits({&a.grad, &a.q, &a.k, &a.v, &a.out, &a.dq, &a.dk, &a.dv})) return false;
-  with_dim(a.q.size[3], [&](auto d) { backward<decltype(d)::value>(a); });
+  if (!suits_mma({&a.grad, &a.q, &a.k, &a.v, &a.out, &a.dq, &a.dk, &a.dv})) return false;
+  with_mma_dim(a.q.size[3], [&](auto d) { backward<decltype(d)::value>(a); });
   return true;
 }
 

@@ -160,14 +160,15 @@ __device__ __forceinline__ void tiles_done(int* counter) {
 // ---- host
 
 // Head sizes, layouts and lengths that the kernels take. Short ones stay on attention_mma_cuda.cu, where a row's bits
-// do not depend on the number of rows. Masked scores are -inf before they are scaled, so scale is positive.
+// do not depend on the number of rows. Masked scores are -inf before they are scaled, so scale must be positive in f32.
 template <class A>
 bool suits_sm90(const A& a, std::initializer_list<const View*> views) {
   const int64_t d = a.q.size[3], tq = a.q.size[1], tk = a.k.size[1];
   const int64_t most = int64_t{1} << 30, rows = a.q.size[0] * a.q.size[2] * (tq + 256),
                 keys = a.k.size[0] * a.k.size[2] * (tk + 256);
   if (a.q.dtype != DType::kBF16 || (d != 64 && d != 128) || tq < 128 || tk < 128 || (a.causal && tk < tq) ||
-      rows > most || keys > most || !(a.scale > 0) || !a.lse.contiguous() || !rows_aligned<bf16>(views))
+      rows > most || keys > most || !(a.scale > 1e-30 && a.scale < 1e30) || !a.lse.contiguous() ||
+      !rows_aligned<bf16>(views))
     return false;
   int major = 0, minor = 0;
   check_cuda("cudaDeviceGetAttribute",

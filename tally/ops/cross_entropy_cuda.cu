@@ -1,7 +1,7 @@
 // Cross-entropy on CUDA, a block a row (a warp for short rows). Forward in one pass over the logits: every thread keeps
 // a maximum and a sum of exponentials relative to it, which the block then joins. Which thread takes which element
 // depends on the row's length only: rows that do not begin at 16 bytes are read in aligned pieces that are shifted into
-// place. A last block of one launch joins losses and counts. Backward: one read and one write of every logit, possibly
+// place. A last launch of one block joins losses and counts. Backward: one read and one write of every logit, possibly
 // in place. A target that is neither ignored nor a class gives a loss and gradients of NaN.
 #include "tally/ops/cross_entropy_kernels.h"
 
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(const __grid_constan
 #pragma unroll
           for (int j = 0; j < kV; ++j) v[u][j] = f(v[u][j], at + j);
         }
-        store_whole(dx + at, v[u]);
+        store_vector(dx + at, v[u]);
       }
     }
   }

@@ -61,23 +61,12 @@ __device__ __forceinline__ void load_vector(const bf16* p, float (&x)[8]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) x[2 * i] = __uint_as_float(w[i] << 16), x[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
 }
+// To global memory. In assembly, because nvcc 13.0 splits some stores of float4 and uint4 into four.
 __device__ __forceinline__ void store_vector(float* p, const float (&x)[4]) {
-  *reinterpret_cast<float4*>(p) = make_float4(x[0], x[1], x[2], x[3]);
-}
-__device__ __forceinline__ void store_vector(bf16* p, const float (&x)[8]) {
-  uint32_t w[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)  // the first operand becomes the upper half
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
-  *reinterpret_cast<uint4*>(p) = make_uint4(w[0], w[1], w[2], w[3]);
-}
-
-// store_vector() that stays one access: nvcc 13.0 splits some stores of float4 and uint4 into four.
-__device__ __forceinline__ void store_whole(float* p, const float (&x)[4]) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 }
-__device__ __forceinline__ void store_whole(bf16* p, const float (&x)[8]) {
+__device__ __forceinline__ void store_vector(bf16* p, const float (&x)[8]) {
   uint32_t w[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));

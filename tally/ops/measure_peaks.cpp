@@ -144,9 +144,9 @@ Hardware measure_hardware(Device device) {
   Hardware h;
   h.name = hardware_name(device);
   {
-    const int64_t chunks = device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 18;
+    const int64_t chunks = device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 15;
     const Tensor out = filled(Dims(chunks), 0);
-    const ProbeArgs probe{out.raw(), device.kind == DeviceKind::kCpu ? 20000 : 100};
+    const ProbeArgs probe{out.raw(), device.kind == DeviceKind::kCpu ? 20000 : 800};
     h.fma_flops = static_cast<double>(probe.cost().matmul_flops) /
                   median_seconds(0.2, [&] { launch(&Kernels::fma_probe, probe); });
   }

@@ -489,7 +489,8 @@ void backward(const char* name, const RmsNormBackwardArgs& r, const float* mean,
       constexpr int kV = kVector<T>;
       if (a.n <= kTeamThreads * kV) return launch_teams<T, kV, kTeamThreads>(name, a, groups, fast, device);
       if (a.n <= 1024 * kV) return launch_teams<T, kV, 1024>(name, a, groups, fast, device);
-      if constexpr (kV < 8) launch_teams<T, 8, 1024>(name, a, groups, fast, device);
+      // Two vectors a thread: the weight's second has to be there too.
+      if constexpr (kV < 8) launch_teams<T, 8, 1024>(name, a, groups, fast && a.n % 8 == 0, device);
     });
   }
   if (!has_weight && !has_bias) return;

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) vector_kernel(RopeArgs a) {
         }
       }
 #pragma unroll
-      for (int line = 0; line < kLines; ++line) store_whole(y + head * a.out.stride[2] + line * half, v[h][line]);
+      for (int line = 0; line < kLines; ++line) store_vector(y + head * a.out.stride[2] + line * half, v[h][line]);
     }
   }
 }

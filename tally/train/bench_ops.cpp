@@ -42,7 +42,7 @@ class Yardsticks {
   explicit Yardsticks(int64_t bytes_moved)
       : from_(filled(std::max<int64_t>(1024, bytes_moved / 8))),
         to_(filled(from_.numel())),
-        out_(filled(the_place.device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 18)) {}
+        out_(filled(the_place.device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 15)) {}
   void round() {
     copy_seconds_.push_back(seconds_of([&] { copy_(to_, from_); }));
     probe_seconds_.push_back(seconds_of([&] { launch(&Kernels::fma_probe, ProbeArgs{out_.raw(), rounds()}); }));
@@ -58,7 +58,7 @@ class Yardsticks {
   }
 
  private:
-  static int64_t rounds() { return the_place.device.kind == DeviceKind::kCpu ? kProbeRounds : 100; }
+  static int64_t rounds() { return the_place.device.kind == DeviceKind::kCpu ? kProbeRounds : 800; }
   Tensor from_, to_, out_;
   std::vector<double> copy_seconds_, probe_seconds_;
 };
