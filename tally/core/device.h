@@ -33,7 +33,7 @@ class Moment {
  private:
   Device device_;
   double clock_ = 0;
-  void* event_ = nullptr;
+  [[maybe_unused]] void* event_ = nullptr;  // of a build with CUDA
 };
 
 struct DeviceInfo {
