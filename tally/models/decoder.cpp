@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "tally/base/error.h"
 #include "tally/ops/cross_entropy.h"
 #include "tally/ops/dropout.h"
 #include "tally/ops/elementwise.h"
-#include "tally/ops/matmul.h"
+#include "tally/ops/linear_cross_entropy.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -31,12 +32,6 @@ uint64_t dropout_stream(int64_t step, int64_t site) {
 }
 
 }  // namespace
-
-Tensor Model::loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context) {
-  Tensor y = logits(ids, context);
-  ScopeGuard scope("loss");
-  return cross_entropy(std::move(y), targets);
-}
 
 Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device, bool values) : config_(c) {
   c.check();
@@ -79,7 +74,7 @@ Tensor Decoder::drop(const Tensor& x, const ForwardContext& context, int64_t sit
   return dropout(x, config_.dropout, context.seed, dropout_stream(context.step, site));
 }
 
-Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
+Tensor Decoder::hidden(const Tensor& ids, const ForwardContext& context) {
   if (ids.dim() != 2) fail("a model takes ids of shape (batch, time), not {}", str(ids.sizes()));
   const int64_t t = ids.size(1), first = context.cache ? context.cache->length() : 0;
   if (first + t > config_.context)
@@ -107,8 +102,27 @@ Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) {
   if (context.cache) context.cache->advance(t);
   ScopeGuard scope("head");
   if (context.last_only) x = slice(x, 1, t - 1, t);
-  x = norm_(x);
+  return norm_(x);
+}
+
+Tensor Decoder::head(const Tensor& x) const {
+  ScopeGuard scope("head");
   return config_.tied ? embed_.head(x) : head_(x);
+}
+
+Tensor Decoder::logits(const Tensor& ids, const ForwardContext& context) { return head(hidden(ids, context)); }
+
+Tensor Decoder::loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context) {
+  Tensor x = hidden(ids, context);
+  const Tensor& weight = config_.tied ? embed_.weight : head_.weight;  // undefined when packed
+  const int64_t rows = x.size(0) * x.size(1);
+  if (weight.defined() && head_chunk_rows(rows, weight) < rows) {
+    ScopeGuard scope("head");
+    return linear_cross_entropy(std::move(x), weight, targets);
+  }
+  Tensor y = head(std::exchange(x, {}));
+  ScopeGuard scope("loss");
+  return cross_entropy(std::move(y), targets);
 }
 
 void Decoder::pack_weights() {

@@ -22,6 +22,8 @@ class Decoder : public Model {
   // GPT-2's initialisation: N(0, init_std), residual outputs N(0, init_std / sqrt(2 layers)), norms 1, biases 0.
   Decoder(const ModelConfig& config, uint64_t seed, Device device, bool values = true);
   Tensor logits(const Tensor& ids, const ForwardContext& context) override;
+  // The head counts in scope "head" and the loss in "loss"; in chunks both count in "head".
+  Tensor loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context) override;
   void visit(Params& p) override;
   void pack_weights() override;
   const ModelConfig& config() const override { return config_; }
@@ -29,6 +31,8 @@ class Decoder : public Model {
   std::unique_ptr<KvCache> new_cache(int64_t batch, int64_t capacity) const override;
 
  private:
+  Tensor hidden(const Tensor& ids, const ForwardContext& context);  // what the head is given: (B, T, d)
+  Tensor head(const Tensor& x) const;
   Tensor drop(const Tensor& x, const ForwardContext& context, int64_t site) const;
   ModelConfig config_;
   Embedding embed_, position_;

@@ -103,6 +103,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return a.dim() == 1 ? squeeze(y, b.dim() == 1 ? -1 : -2) : y;
 }
 
+void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate) { gemm(a, b, c, accumulate); }
+
 Tensor bmm(const Tensor& a, const Tensor& b) {
   if (a.dim() != 3 || b.dim() != 3 || a.sizes()[0] != b.sizes()[0])
     fail("bmm: takes (B, M, K) and (B, K, N), not {} and {}", str(a.sizes()), str(b.sizes()));

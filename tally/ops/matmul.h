@@ -9,6 +9,8 @@ namespace tally {
 // matrix-vector product). Views of any strides. Throws Error naming both shapes.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor bmm(const Tensor& a, const Tensor& b);  // (B, M, K) @ (B, K, N)
+// c = a b (+ c when accumulating), (B, M, K) @ (B, K, N); f32 and bf16 may mix; not recorded.
+void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate);
 
 // y = x w^T + bias: x (..., in), w (out, in), bias (out) or undefined -> (..., out). The weight's gradient is added in
 // place when there already is one (gradient accumulation, tied weights).

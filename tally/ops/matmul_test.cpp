@@ -31,6 +31,11 @@ const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, a
       }
 });
 
+void run_product(OpCase c) {
+  c.library_on_card = true;
+  run_op_case(c);
+}
+
 TEST(Matmul, ShapesAndBroadcast) {
   const std::pair<Dims, Dims> pairs[] = {
       {Dims(1, 1), Dims(1, 1)},    {Dims(3, 4), Dims(4, 5)},       {Dims(7, 300), Dims(300, 9)},
@@ -38,7 +43,7 @@ TEST(Matmul, ShapesAndBroadcast) {
       {Dims(4), Dims(4)},          {Dims(4), Dims(4, 3)},          {Dims(3, 4), Dims(4)},
       {Dims(2, 3, 4), Dims(4)},    {Dims(33, 17), Dims(17, 70)},   {Dims(70, 65), Dims(65, 33)}};
   for (const auto& [a, b] : pairs)
-    run_op_case({"matmul " + str(a) + " " + str(b), {{a}, {b}}, [](const std::vector<Tensor>& x) {
+    run_product({"matmul " + str(a) + " " + str(b), {{a}, {b}}, [](const std::vector<Tensor>& x) {
                    return matmul(x[0], x[1]);
                  }});
 }
@@ -46,8 +51,8 @@ TEST(Matmul, ShapesAndBroadcast) {
 TEST(Matmul, Linear) {
   for (const auto& [x, w] :
        {std::pair{Dims(5, 8), Dims(3, 8)}, {Dims(2, 7, 16), Dims(33, 16)}, {Dims(9), Dims(4, 9)}}) {
-    run_op_case({"linear " + str(x), {{x}, {w}}, [](const std::vector<Tensor>& t) { return linear(t[0], t[1]); }});
-    run_op_case({"linear with bias " + str(x), {{x}, {w}, {Dims(w[0])}}, [](const std::vector<Tensor>& t) {
+    run_product({"linear " + str(x), {{x}, {w}}, [](const std::vector<Tensor>& t) { return linear(t[0], t[1]); }});
+    run_product({"linear with bias " + str(x), {{x}, {w}, {Dims(w[0])}}, [](const std::vector<Tensor>& t) {
                    return linear(t[0], t[1], t[2]);
                  }});
   }
@@ -55,7 +60,7 @@ TEST(Matmul, Linear) {
 
 // A weight used twice: its second gradient is added in place.
 TEST(Matmul, TiedWeight) {
-  run_op_case({"tied", {{Dims(4, 6)}, {Dims(6, 6)}}, [](const std::vector<Tensor>& t) {
+  run_product({"tied", {{Dims(4, 6)}, {Dims(6, 6)}}, [](const std::vector<Tensor>& t) {
                  return linear(linear(t[0], t[1]), t[1]);
                }});
 }

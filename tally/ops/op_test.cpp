@@ -220,7 +220,16 @@ void check_layouts(const OpCase& c, uint64_t seed) {
   for (int variant = 0; variant < 2; ++variant) {
     std::vector<Tensor> inputs = inputs_of(c, DType::kF32, seed, true);
     for (Tensor& t : inputs) t = stored_otherwise(t, variant == 0);
-    expect_same_bits(want, run_forward_backward(c, inputs, seed), c.name + (variant ? " strided" : " transposed"));
+    const std::vector<double> got = run_forward_backward(c, inputs, seed);
+    const std::string what = c.name + (variant ? " strided" : " transposed");
+    if (!c.library_on_card || test_device().kind == DeviceKind::kCpu) {
+      expect_same_bits(want, got, what);
+      continue;
+    }
+    ASSERT_EQ(want.size(), got.size()) << what;
+    double largest = 0;
+    for (const double x : want) largest = std::max(largest, std::abs(x));
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(want[i], got[i], 1e-5 * largest) << what << " " << i;
   }
 }
 

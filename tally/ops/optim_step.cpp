@@ -1,5 +1,7 @@
 #include "tally/ops/optim_step.h"
 
+#include <algorithm>
+
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
@@ -7,20 +9,52 @@
 
 namespace tally {
 
+namespace {
+
+void check_adamw(const AdamwTensors& t) {
+  for (const Tensor* x : {&t.param, &t.grad, &t.m, &t.v}) require_float("adamw_step", *x);
+  const bool f64 = t.param.dtype() == DType::kF64;
+  const DType state = f64 ? DType::kF64 : DType::kF32;
+  if (t.m.dtype() != state || t.v.dtype() != state || (t.grad.dtype() == DType::kF64) != f64)
+    fail("adamw_step: param {}, gradient {}, m {}, v {}: m and v must be {}", name_of(t.param.dtype()),
+         name_of(t.grad.dtype()), name_of(t.m.dtype()), name_of(t.v.dtype()), name_of(state));
+  if (t.master.defined() && (t.param.dtype() != DType::kBF16 || t.master.dtype() != DType::kF32))
+    fail("adamw_step: a master of {} for a parameter of {}: it is f32, for bf16", name_of(t.master.dtype()),
+         name_of(t.param.dtype()));
+  for (const Tensor* x : {&t.grad, &t.m, &t.v, &t.master}) {
+    if (!x->defined()) continue;  // no master
+    if (x->sizes() != t.param.sizes())
+      fail("adamw_step: shapes {} and {} differ", str(t.param.sizes()), str(x->sizes()));
+    if (x->device() != t.param.device())
+      fail("adamw_step: devices {} and {} differ", name_of(t.param.device()), name_of(x->device()));
+  }
+}
+
+}  // namespace
+
+void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalars) {
+  for (const AdamwTensors& t : all) {
+    check_adamw(t);
+    if (t.param.device() != all[0].param.device())
+      fail("adamw_step: devices {} and {} differ", name_of(t.param.device()), name_of(all[0].param.device()));
+  }
+  for (size_t first = 0; first < all.size(); first += kMostOptimTensors) {
+    AdamwArgs args{};
+    args.s = scalars;
+    args.count = static_cast<int>(std::min<size_t>(kMostOptimTensors, all.size() - first));
+    for (int i = 0; i < args.count; ++i) {
+      const AdamwTensors& t = all[first + static_cast<size_t>(i)];
+      AdamwItem& item = args.items[i];
+      item = {t.param.raw(), t.grad.raw(), t.m.raw(), t.v.raw(), {}, t.weight_decay, t.master.defined()};
+      if (item.has_master) item.master = t.master.raw();
+    }
+    launch(&Kernels::adamw, args);
+  }
+}
+
 void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v,
                 const AdamwScalars& scalars) {
-  for (const Tensor* t : {&param, &grad, &m, &v}) require_float("adamw_step", *t);
-  const bool f64 = param.dtype() == DType::kF64;
-  const DType state = f64 ? DType::kF64 : DType::kF32;
-  if (m.dtype() != state || v.dtype() != state || (grad.dtype() == DType::kF64) != f64)
-    fail("adamw_step: param {}, gradient {}, m {}, v {}: m and v must be {}", name_of(param.dtype()),
-         name_of(grad.dtype()), name_of(m.dtype()), name_of(v.dtype()), name_of(state));
-  for (const Tensor* t : {&grad, &m, &v}) {
-    if (t->sizes() != param.sizes()) fail("adamw_step: shapes {} and {} differ", str(param.sizes()), str(t->sizes()));
-    if (t->device() != param.device())
-      fail("adamw_step: devices {} and {} differ", name_of(param.device()), name_of(t->device()));
-  }
-  launch(&Kernels::adamw, AdamwArgs{param.raw(), grad.raw(), m.raw(), v.raw(), scalars});
+  adamw_step({{param, grad, m, v, {}, scalars.weight_decay}}, scalars);
 }
 
 std::vector<double> sums_of_squares(const std::vector<Tensor>& all) {
@@ -34,16 +68,25 @@ std::vector<double> sums_of_squares(const std::vector<Tensor>& all) {
   }
   const Device device = all[0].device();
   const Tensor partial = Tensor::empty({chunks}, DType::kF64, device, Category::kWorkspace);
-  int64_t first = 0;
-  for (const Tensor& x : all) {
-    Tensor dense = x.detach();
-    if (!x.is_contiguous()) {
-      dense = Tensor::empty(x.sizes(), x.dtype(), device, Category::kWorkspace);
-      copy_(dense, x);
+  int64_t done = 0;
+  for (size_t first = 0; first < all.size(); first += kMostOptimTensors) {
+    SumSquaresArgs args{};
+    args.count = static_cast<int>(std::min<size_t>(kMostOptimTensors, all.size() - first));
+    std::vector<Tensor> dense;  // what is not contiguous, until the launch
+    int64_t n = 0;
+    for (int i = 0; i < args.count; ++i) {
+      Tensor x = all[first + static_cast<size_t>(i)].detach();
+      if (!x.is_contiguous()) {
+        dense.push_back(Tensor::empty(x.sizes(), x.dtype(), device, Category::kWorkspace));
+        copy_(dense.back(), x);
+        x = dense.back();
+      }
+      args.x[i] = x.raw();
+      n += sum_squares_chunks(x.numel());
     }
-    const int64_t n = sum_squares_chunks(x.numel());
-    launch(&Kernels::sum_squares, SumSquaresArgs{dense.raw(), partial.alias(Dims(n), Dims(1), first).raw()});
-    first += n;
+    args.partial = partial.alias(Dims(n), Dims(1), done).raw();
+    done += n;
+    launch(&Kernels::sum_squares, args);
   }
   std::vector<double> sums(all.size());
   if (device.kind == DeviceKind::kMeta) return sums;

@@ -12,6 +12,14 @@ namespace tally {
 // are f32 (f64 for an f64 param), param and grad f32 or bf16 (both f64 or neither).
 void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamwScalars& scalars);
 
+// Many tensors in few launches, each with a weight decay of its own (the scalars' is not looked at). A bf16 param with a
+// master (f32) becomes the rounded copy of the master, which is what steps.
+struct AdamwTensors {
+  Tensor param, grad, m, v, master;  // master may be undefined
+  double weight_decay = 0;
+};
+void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalars);
+
 // Sum of squares of all elements in f64: not finite exactly when an element is not finite (f32 and bf16). 0 on meta.
 double sum_squares(const Tensor& x);
 // Of each tensor, all of one device, which is waited for once.

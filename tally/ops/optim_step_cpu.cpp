@@ -56,39 +56,65 @@ struct ScalarOf<double> {
   using type = double;
 };
 
+// The step of one number or vector.
+struct Step {
+  const AdamwScalars& k;
+  double decay, step, inverse_root;
+  template <class N>
+  TALLY_INLINE void run(N& param, const N& grad, N& first, N& second) const {
+    using S = typename ScalarOf<N>::type;
+    const auto constant = [](double x) { return broadcast_as(static_cast<S>(x), N{}); };
+    const N g = grad * static_cast<S>(k.grad_scale);
+    const N m = fmadd(first, constant(k.beta1), g * static_cast<S>(1 - k.beta1));
+    const N v = fmadd(second, constant(k.beta2), g * g * static_cast<S>(1 - k.beta2));
+    const N update = m / (sqrt_of(v) * static_cast<S>(inverse_root) + static_cast<S>(k.eps));
+    param = param * static_cast<S>(decay) - update * static_cast<S>(step);
+    first = m;
+    second = v;
+  }
+};
+
 }  // namespace
 
 void adamw(const AdamwArgs& a) {
-  const View views[7] = {a.param, a.m, a.v, a.param, a.m, a.v, a.grad};
   const AdamwScalars& k = a.s;
-  const double decay = 1 - k.lr * k.weight_decay, step = k.lr / k.correction1;
-  const double inverse_root = 1 / __builtin_sqrt(k.correction2);
-  map_elements<3, 4>(views, [&](const auto& in, auto& out) {
-    using N = std::remove_cvref_t<decltype(out[0])>;
-    using S = typename ScalarOf<N>::type;
-    const auto constant = [](double x) { return broadcast_as(static_cast<S>(x), N{}); };
-    const N g = in[3] * static_cast<S>(k.grad_scale);
-    const N m = fmadd(in[1], constant(k.beta1), g * static_cast<S>(1 - k.beta1));
-    const N v = fmadd(in[2], constant(k.beta2), g * g * static_cast<S>(1 - k.beta2));
-    const N update = m / (sqrt_of(v) * static_cast<S>(inverse_root) + static_cast<S>(k.eps));
-    out[0] = in[0] * static_cast<S>(decay) - update * static_cast<S>(step);
-    out[1] = m;
-    out[2] = v;
-  });
+  for (int i = 0; i < a.count; ++i) {
+    const AdamwItem& t = a.items[i];
+    const Step step{k, 1 - k.lr * t.weight_decay, k.lr / k.correction1, 1 / __builtin_sqrt(k.correction2)};
+    if (t.has_master) {
+      const View views[8] = {t.master, t.m, t.v, t.param, t.master, t.m, t.v, t.grad};
+      map_elements<4, 4>(views, [&](const auto& in, auto& out) {
+        for (int j = 0; j < 3; ++j) out[j] = in[j];
+        step.run(out[0], in[3], out[1], out[2]);
+        out[3] = out[0];
+      });
+    } else {
+      const View views[7] = {t.param, t.m, t.v, t.param, t.m, t.v, t.grad};
+      map_elements<3, 4>(views, [&](const auto& in, auto& out) {
+        for (int j = 0; j < 3; ++j) out[j] = in[j];
+        step.run(out[0], in[3], out[1], out[2]);
+      });
+    }
+  }
 }
 
 void sum_squares(const SumSquaresArgs& a) {
-  const int64_t numel = a.x.numel();
-  with_float(a.x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    parallel_for(a.partial.numel(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
-        const int64_t first = c * kSumSquaresChunk;
-        const int64_t n = numel - first < kSumSquaresChunk ? numel - first : kSumSquaresChunk;
-        a.partial.ptr<double>()[c * a.partial.stride[0]] = chunk_squares(a.x.ptr<T>() + first, n);
-      }
+  int64_t done = 0;
+  for (int i = 0; i < a.count; ++i) {
+    const int64_t numel = a.x[i].numel(), chunks = sum_squares_chunks(numel);
+    double* const partial = a.partial.ptr<double>() + done * a.partial.stride[0];
+    with_float(a.x[i].dtype, [&](auto tag) {
+      using T = decltype(tag);
+      parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t c = begin; c < end; ++c) {
+          const int64_t first = c * kSumSquaresChunk;
+          const int64_t n = numel - first < kSumSquaresChunk ? numel - first : kSumSquaresChunk;
+          partial[c * a.partial.stride[0]] = chunk_squares(a.x[i].ptr<T>() + first, n);
+        }
+      });
     });
-  });
+    done += chunks;
+  }
 }
 
 }  // namespace tally::TALLY_ISA

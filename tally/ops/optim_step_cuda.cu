@@ -1,4 +1,5 @@
-// Optimizer kernels on CUDA. AdamW: a thread takes four elements, in 16-byte accesses to f32 and 8-byte ones to bf16,
+// Optimizer kernels on CUDA. A launch takes many tensors: a block finds its own in a table that travels as an argument.
+// AdamW: a thread takes four elements at a time, in 16-byte accesses to f32 and 8-byte ones to bf16,
 // so that a warp reads whole lines of every operand; the arithmetic is the CPU's operation by operation. Sums of
 // squares: a block a chunk; which thread adds which element depends on the place in the chunk only, not on alignment.
 #include "tally/ops/optim_step_kernels.h"
@@ -27,7 +28,7 @@ __device__ __forceinline__ void store_four(bf16* p, const float (&x)[kFour]) {
 }
 
 struct Factors {
-  float beta1, rest1, beta2, rest2, decay, step, inverse_root, eps, grad_scale;
+  float beta1, rest1, beta2, rest2, step, inverse_root, eps, grad_scale;
 };
 
 Factors factors_of(const AdamwScalars& s) {
@@ -36,63 +37,101 @@ Factors factors_of(const AdamwScalars& s) {
           f(1 - s.beta1),
           f(s.beta2),
           f(1 - s.beta2),
-          f(1 - s.lr * s.weight_decay),
           f(s.lr / s.correction1),
           f(1 / __builtin_sqrt(s.correction2)),
           f(s.eps),
           f(s.grad_scale)};
 }
 
-__device__ __forceinline__ void update(const Factors& f, float& param, float grad, float& m, float& v) {
+__device__ __forceinline__ void update(const Factors& f, float decay, float& param, float grad, float& m, float& v) {
   const float g = __fmul_rn(grad, f.grad_scale);
   m = __fmaf_rn(m, f.beta1, __fmul_rn(g, f.rest1));
   v = __fmaf_rn(v, f.beta2, __fmul_rn(__fmul_rn(g, g), f.rest2));
   const float by = __fadd_rn(__fmul_rn(__fsqrt_rn(v), f.inverse_root), f.eps);
-  param = __fsub_rn(__fmul_rn(param, f.decay), __fmul_rn(__fdiv_rn(m, by), f.step));
+  param = __fsub_rn(__fmul_rn(param, decay), __fmul_rn(__fdiv_rn(m, by), f.step));
 }
 
-template <class P, class G>
-__global__ void __launch_bounds__(kThreads)
-    adamw_flat(Factors f, P* param, const G* grad, float* m, float* v, int64_t n) {
-  const int64_t fours = n / kFour, step = int64_t{gridDim.x} * kThreads;
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (int64_t k = thread; k < fours; k += step) {
-    float p4[kFour], g4[kFour], m4[kFour], v4[kFour];
-    load_four(param + k * kFour, p4);
-    load_four(grad + k * kFour, g4);
-    load_four(m + k * kFour, m4);
-    load_four(v + k * kFour, v4);
-#pragma unroll
-    for (int i = 0; i < kFour; ++i) update(f, p4[i], g4[i], m4[i], v4[i]);
-    store_four(param + k * kFour, p4);
-    store_four(m + k * kFour, m4);
-    store_four(v + k * kFour, v4);
+// Contiguous tensors and the blocks that work on them: tensor i has blocks [first[i], first[i + 1]).
+constexpr int kBlockFours = 4 * kThreads;  // a block's share, in fours
+struct Flat {
+  void* param[kMostOptimTensors];
+  const void* grad[kMostOptimTensors];
+  float *m[kMostOptimTensors], *v[kMostOptimTensors], *master[kMostOptimTensors];
+  int64_t n[kMostOptimTensors];
+  float decay[kMostOptimTensors];
+  uint32_t first[kMostOptimTensors + 1];
+  int count;
+};
+
+// The last i with first[i] <= block.
+__device__ __forceinline__ int tensor_of(const uint32_t* first, int count, uint32_t block) {
+  int low = 0, high = count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (first[middle] <= block ? low : high) = middle;
   }
-  const int64_t tail = fours * kFour + thread;
-  if (tail >= n) return;
-  float p = load_one(param + tail);
-  update(f, p, load_one(grad + tail), m[tail], v[tail]);
-  store_one(param + tail, p);
+  return low;
+}
+
+// kMaster: the f32 master steps and param becomes its rounded copy.
+template <class P, class G, bool kMaster>
+__global__ void __launch_bounds__(kThreads) adamw_flat(Factors f, const __grid_constant__ Flat t) {
+  const int i = tensor_of(t.first, t.count, blockIdx.x);
+  P* const param = static_cast<P*>(t.param[i]);
+  const G* const grad = static_cast<const G*>(t.grad[i]);
+  float *const m = t.m[i], *const v = t.v[i], *const master = t.master[i];
+  const float decay = t.decay[i];
+  const int64_t n = t.n[i], fours = n / kFour;
+  const int64_t begin = int64_t{blockIdx.x - t.first[i]} * kBlockFours + threadIdx.x;
+#pragma unroll 2
+  for (int64_t k = begin; k < begin + kBlockFours; k += kThreads) {
+    if (k < fours) {
+      float p4[kFour], g4[kFour], m4[kFour], v4[kFour];
+      if constexpr (kMaster) {
+        load_four(master + k * kFour, p4);
+      } else {
+        load_four(param + k * kFour, p4);
+      }
+      load_four(grad + k * kFour, g4);
+      load_four(m + k * kFour, m4);
+      load_four(v + k * kFour, v4);
+#pragma unroll
+      for (int j = 0; j < kFour; ++j) update(f, decay, p4[j], g4[j], m4[j], v4[j]);
+      if constexpr (kMaster) store_four(master + k * kFour, p4);
+      store_four(param + k * kFour, p4);
+      store_four(m + k * kFour, m4);
+      store_four(v + k * kFour, v4);
+    } else if (k == fours) {  // one thread has the rest, at most three
+      for (int64_t at = k * kFour; at < n; ++at) {
+        float p = kMaster ? master[at] : load_one(param + at);
+        update(f, decay, p, load_one(grad + at), m[at], v[at]);
+        if constexpr (kMaster) master[at] = p;
+        store_one(param + at, p);
+      }
+    }
+  }
 }
 
 struct Strides {
-  Dims size, param, grad, m, v;
+  Dims size, param, grad, m, v, master;
 };
 
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads)
-    adamw_strided(Factors f, Strides s, P* param, const G* grad, float* m, float* v, int64_t n) {
+    adamw_strided(Factors f, float decay, const __grid_constant__ Strides s, P* param, const G* grad, float* m, float* v,
+                  float* master, int64_t n) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < n; k += step) {
-    int64_t rest = k, param_at = 0, grad_at = 0, m_at = 0, v_at = 0;
+    int64_t rest = k, param_at = 0, grad_at = 0, m_at = 0, v_at = 0, master_at = 0;
     for (int axis = s.size.rank - 1; axis >= 0; --axis) {
       const int64_t above = rest / s.size.v[axis], i = rest - above * s.size.v[axis];
       param_at += i * s.param.v[axis], grad_at += i * s.grad.v[axis];
-      m_at += i * s.m.v[axis], v_at += i * s.v.v[axis];
+      m_at += i * s.m.v[axis], v_at += i * s.v.v[axis], master_at += i * s.master.v[axis];
       rest = above;
     }
-    float p = load_one(param + param_at);
-    update(f, p, load_one(grad + grad_at), m[m_at], v[v_at]);
+    float p = master != nullptr ? master[master_at] : load_one(param + param_at);
+    update(f, decay, p, load_one(grad + grad_at), m[m_at], v[v_at]);
+    if (master != nullptr) master[master_at] = p;
     store_one(param + param_at, p);
   }
 }
@@ -100,6 +139,42 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 bool flat_fours(const View& v) {
   return v.contiguous() && reinterpret_cast<uintptr_t>(v.data) % (kFour * sizeof(T)) == 0;
+}
+
+template <class P, class G>
+bool is_flat(const AdamwItem& t) {
+  return flat_fours<P>(t.param) && flat_fours<G>(t.grad) && flat_fours<float>(t.m) && flat_fours<float>(t.v) &&
+         (!t.has_master || flat_fours<float>(t.master)) && t.param.numel() / kFour / kBlockFours < (int64_t{1} << 24);
+}
+
+// The contiguous items of these dtypes in one launch, the others each in their own.
+template <class P, class G, bool kMaster>
+void adamw_items(const AdamwArgs& a, const Factors& f, DType param, DType grad) {
+  const cudaStream_t stream = stream_of(a.device());
+  Flat flat{};
+  for (int i = 0; i < a.count; ++i) {
+    const AdamwItem& t = a.items[i];
+    const int64_t n = t.param.numel();
+    if (t.param.dtype != param || t.grad.dtype != grad || t.has_master != kMaster || n == 0) continue;
+    const auto decay = static_cast<float>(1 - a.s.lr * t.weight_decay);
+    if (!is_flat<P, G>(t)) {
+      const Strides s{t.param.size, t.param.stride, t.grad.stride, t.m.stride, t.v.stride, t.master.stride};
+      adamw_strided<P, G><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(
+          f, decay, s, t.param.ptr<P>(), t.grad.ptr<G>(), t.m.ptr<float>(), t.v.ptr<float>(),
+          kMaster ? t.master.ptr<float>() : nullptr, n);
+      check_launch("adamw");
+      continue;
+    }
+    const int k = flat.count++;
+    flat.param[k] = t.param.data, flat.grad[k] = t.grad.data;
+    flat.m[k] = t.m.ptr<float>(), flat.v[k] = t.v.ptr<float>();
+    flat.master[k] = kMaster ? t.master.ptr<float>() : nullptr;
+    flat.n[k] = n, flat.decay[k] = decay;
+    flat.first[k + 1] = flat.first[k] + static_cast<uint32_t>(n / kFour / kBlockFours + 1);
+  }
+  if (flat.count == 0) return;
+  adamw_flat<P, G, kMaster><<<flat.first[flat.count], kThreads, 0, stream>>>(f, flat);
+  check_launch("adamw");
 }
 
 constexpr int kSumThreads = 512, kSums = 4, kAhead = 4;
@@ -113,12 +188,23 @@ __device__ __forceinline__ void add_squares(double (&sums)[kSums], const float (
   }
 }
 
+struct Squares {
+  const void* x[kMostOptimTensors];
+  int64_t n[kMostOptimTensors];
+  uint32_t first[kMostOptimTensors + 1];  // chunks, as Flat's blocks
+  int count;
+};
+
 template <class T>
 __global__ void __launch_bounds__(kSumThreads)
-    sum_squares_kernel(const T* x, int64_t n, bool vectors, double* partial, int64_t partial_stride) {
+    sum_squares_kernel(const __grid_constant__ Squares t, double* partial, int64_t partial_stride) {
+  const int i = tensor_of(t.first, t.count, blockIdx.x);
+  const T* const x = static_cast<const T*>(t.x[i]);
+  const int64_t n = t.n[i];
+  const bool vectors = reinterpret_cast<uintptr_t>(x) % 16 == 0;
   constexpr int kV = kVector<T>, kStep = kV * kSumThreads;
   __shared__ double shared[kSumThreads / kWarp];
-  const int64_t first = blockIdx.x * kSumSquaresChunk;
+  const int64_t first = int64_t{blockIdx.x - t.first[i]} * kSumSquaresChunk;
   const int count = static_cast<int>(n - first < kSumSquaresChunk ? n - first : kSumSquaresChunk);
   const T* const p = x + first;
   double sums[kSums] = {};
@@ -152,38 +238,40 @@ __global__ void __launch_bounds__(kSumThreads)
 }  // namespace
 
 void adamw(const AdamwArgs& a) {
-  const int64_t n = a.param.numel();
-  if (n == 0) return;
   const Factors f = factors_of(a.s);
-  const cudaStream_t stream = stream_of(a.device());
-  with_float("adamw", a.param.dtype, [&](auto param_tag) {
-    with_float("adamw", a.grad.dtype, [&](auto grad_tag) {
-      using P = decltype(param_tag);
-      using G = decltype(grad_tag);
-      P* const param = a.param.ptr<P>();
-      const G* const grad = a.grad.ptr<G>();
-      float *const m = a.m.ptr<float>(), *const v = a.v.ptr<float>();
-      if (flat_fours<P>(a.param) && flat_fours<G>(a.grad) && flat_fours<float>(a.m) && flat_fours<float>(a.v)) {
-        adamw_flat<P, G><<<blocks_for(n, kThreads * kFour), kThreads, 0, stream>>>(f, param, grad, m, v, n);
-      } else {
-        const Strides s{a.param.size, a.param.stride, a.grad.stride, a.m.stride, a.v.stride};
-        adamw_strided<P, G><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(f, s, param, grad, m, v, n);
-      }
-      check_launch("adamw");
-    });
-  });
+  for (int i = 0; i < a.count; ++i) {
+    with_float("adamw", a.items[i].param.dtype, [](auto) {});
+    with_float("adamw", a.items[i].grad.dtype, [](auto) {});
+  }
+  adamw_items<float, float, false>(a, f, DType::kF32, DType::kF32);
+  adamw_items<float, bf16, false>(a, f, DType::kF32, DType::kBF16);
+  adamw_items<bf16, bf16, false>(a, f, DType::kBF16, DType::kBF16);
+  adamw_items<bf16, float, false>(a, f, DType::kBF16, DType::kF32);
+  adamw_items<bf16, bf16, true>(a, f, DType::kBF16, DType::kBF16);
+  adamw_items<bf16, float, true>(a, f, DType::kBF16, DType::kF32);
 }
 
 void sum_squares(const SumSquaresArgs& a) {
-  const int64_t n = a.x.numel();
-  if (n == 0) return;
-  with_float("sum_squares", a.x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const auto chunks = static_cast<unsigned>(sum_squares_chunks(n));  // below 2^31 for any memory there is
-    sum_squares_kernel<T><<<chunks, kSumThreads, 0, stream_of(a.device())>>>(
-        a.x.ptr<T>(), n, aligned<T>(a.x.data, 0), a.partial.ptr<double>(), a.partial.stride[0]);
-    check_launch("sum_squares");
-  });
+  // Neighbours of one dtype go together.
+  int64_t done = 0;
+  for (int i = 0; i < a.count;) {
+    Squares t{};
+    const DType dtype = a.x[i].dtype;
+    for (; i < a.count && a.x[i].dtype == dtype; ++i) {
+      const int k = t.count++;
+      t.x[k] = a.x[i].data, t.n[k] = a.x[i].numel();
+      t.first[k + 1] = t.first[k] + static_cast<uint32_t>(sum_squares_chunks(t.n[k]));
+    }
+    const uint32_t chunks = t.first[t.count];
+    if (chunks > 0)
+      with_float("sum_squares", dtype, [&](auto tag) {
+        using T = decltype(tag);
+        sum_squares_kernel<T><<<chunks, kSumThreads, 0, stream_of(a.device())>>>(
+            t, a.partial.ptr<double>() + done * a.partial.stride[0], a.partial.stride[0]);
+        check_launch("sum_squares");
+      });
+    done += chunks;
+  }
 }
 
 }  // namespace tally::cuda

@@ -11,18 +11,35 @@ struct AdamwScalars {
   double lr, beta1, beta2, eps, weight_decay, correction1, correction2, grad_scale;
 };
 
+// A launch takes up to so many tensors: a model has hundreds of them, most small.
+constexpr int kMostOptimTensors = 64;
+
 // In place, all of one shape, m and v f32 (f64 for an f64 param):
 //   g = grad * grad_scale;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g g
 //   param = param (1 - lr weight_decay) - (lr / correction1) (m / (sqrt(v) (1 / sqrt(correction2)) + eps))
+// With a master (f32, has_master) that is what steps, and param (bf16) becomes its rounded copy, unread.
 // Counted: 15 an element (1 + 3 + 4 + 7); what depends on host numbers only is free.
+struct AdamwItem {
+  View param, grad, m, v, master;
+  double weight_decay;  // in place of the scalars'
+  bool has_master;
+};
 struct AdamwArgs {
   static constexpr const char* name = "adamw";
-  View param, grad, m, v;
+  AdamwItem items[kMostOptimTensors];
+  int count;  // at least 1, all of one device
   AdamwScalars s;
-  Device device() const { return param.device; }
+  Device device() const { return items[0].param.device; }
   Cost cost() const {
-    const int64_t state = m.bytes() + v.bytes();
-    return {0, param.numel() * 15, param.bytes() + grad.bytes() + state, param.bytes() + state, 0};
+    Cost all;
+    for (int i = 0; i < count; ++i) {
+      const AdamwItem& t = items[i];
+      const int64_t state = t.m.bytes() + t.v.bytes() + (t.has_master ? t.master.bytes() : 0);
+      all.other_flops += t.param.numel() * 15;
+      all.bytes_read += (t.has_master ? 0 : t.param.bytes()) + t.grad.bytes() + state;
+      all.bytes_written += t.param.bytes() + state;
+    }
+    return all;
   }
 };
 
@@ -31,13 +48,19 @@ TALLY_INLINE constexpr int64_t sum_squares_chunks(int64_t numel) {
   return (numel + kSumSquaresChunk - 1) / kSumSquaresChunk;
 }
 
-// partial[c] (f64) = sum of squares of elements [c, c + 1) * kSumSquaresChunk of contiguous x, in f64, so that squares
-// of f32 neither overflow nor round. Counted: a product and a sum an element.
+// The chunks of x[0], then those of x[1], ...: a number of partial (f64, in one axis) each, the sum of squares of
+// elements [c, c + 1) * kSumSquaresChunk of the contiguous tensor, in f64, so that squares of f32 neither overflow nor
+// round. Counted: a product and a sum an element.
 struct SumSquaresArgs {
   static constexpr const char* name = "sum_squares";
-  View x, partial;
-  Device device() const { return x.device; }
-  Cost cost() const { return {0, x.numel() * 2, x.bytes(), partial.bytes(), 0}; }
+  View x[kMostOptimTensors], partial;
+  int count;  // of x
+  Device device() const { return partial.device; }
+  Cost cost() const {
+    Cost all{0, 0, 0, partial.bytes(), 0};
+    for (int i = 0; i < count; ++i) all.other_flops += x[i].numel() * 2, all.bytes_read += x[i].bytes();
+    return all;
+  }
 };
 
 #ifdef TALLY_ISA

@@ -15,29 +15,38 @@ using test::NumberOf;
 
 const bool adamw_reference = test::register_reference<AdamwArgs>([](const AdamwArgs& a, auto& io) {
   using N = NumberOf<decltype(io)>;
-  auto grad = io.in(a.grad);
-  auto& param = io.inout(a.param);
-  auto& m = io.inout(a.m);
-  auto& v = io.inout(a.v);
   const AdamwScalars& s = a.s;
-  for (int64_t i = 0; i < a.param.numel(); ++i) {
-    const N g = grad.flat(i) * N(s.grad_scale);
-    m.flat(i) = N(s.beta1) * m.flat(i) + N(1 - s.beta1) * g;
-    v.flat(i) = N(s.beta2) * v.flat(i) + N(1 - s.beta2) * g * g;
-    const N update = m.flat(i) / (test::num_sqrt(v.flat(i)) * N(1 / std::sqrt(s.correction2)) + N(s.eps));
-    param.flat(i) = param.flat(i) * N(1 - s.lr * s.weight_decay) - N(s.lr / s.correction1) * update;
+  for (int k = 0; k < a.count; ++k) {
+    const AdamwItem& t = a.items[k];
+    auto grad = io.in(t.grad);
+    auto& param = io.inout(t.has_master ? t.master : t.param);
+    auto& m = io.inout(t.m);
+    auto& v = io.inout(t.v);
+    for (int64_t i = 0; i < t.param.numel(); ++i) {
+      const N g = grad.flat(i) * N(s.grad_scale);
+      m.flat(i) = N(s.beta1) * m.flat(i) + N(1 - s.beta1) * g;
+      v.flat(i) = N(s.beta2) * v.flat(i) + N(1 - s.beta2) * g * g;
+      const N update = m.flat(i) / (test::num_sqrt(v.flat(i)) * N(1 / std::sqrt(s.correction2)) + N(s.eps));
+      param.flat(i) = param.flat(i) * N(1 - s.lr * t.weight_decay) - N(s.lr / s.correction1) * update;
+    }
+    if (!t.has_master) continue;
+    auto& copy = io.out(t.param);
+    for (int64_t i = 0; i < t.param.numel(); ++i) copy.flat(i) = param.flat(i);
   }
 });
 
 const bool squares_reference = test::register_reference<SumSquaresArgs>([](const SumSquaresArgs& a, auto& io) {
   using N = NumberOf<decltype(io)>;
-  auto x = io.in(a.x);
   auto& partial = io.out(a.partial);
-  for (int64_t c = 0; c < a.partial.numel(); ++c) {
-    N sum = 0;
-    for (int64_t i = c * kSumSquaresChunk; i < std::min((c + 1) * kSumSquaresChunk, a.x.numel()); ++i)
-      sum += x.flat(i) * x.flat(i);
-    partial.flat(c) = sum;
+  int64_t at = 0;
+  for (int k = 0; k < a.count; ++k) {
+    auto x = io.in(a.x[k]);
+    for (int64_t c = 0; c < sum_squares_chunks(a.x[k].numel()); ++c) {
+      N sum = 0;
+      for (int64_t i = c * kSumSquaresChunk; i < std::min((c + 1) * kSumSquaresChunk, a.x[k].numel()); ++i)
+        sum += x.flat(i) * x.flat(i);
+      partial.flat(at++) = sum;
+    }
   }
 });
 
@@ -71,6 +80,37 @@ TEST(AdamwStep, AgainstTheReference) {
     for (const State& s : all) run(s, 3);
   }
   EXPECT_EQ(damaged_guards(), damaged);
+}
+
+// Many tensors in one call, with and without masters: each as on its own.
+TEST(AdamwStep, ManyAtOnce) {
+  std::vector<AdamwTensors> all, alone;
+  for (int i = 0; i < 150; ++i) {
+    const Dims size = i % 7 == 0 ? Dims(0, 3) : i % 3 == 0 ? Dims(i + 1, 37) : Dims(i + 1);
+    const DType dtype = i % 2 == 0 ? DType::kBF16 : DType::kF32;
+    for (std::vector<AdamwTensors>* list : {&all, &alone}) {
+      const State s = random_state(size, dtype, dtype, DType::kF32);
+      list->push_back({s.param, s.grad, s.m, s.v, {}, i % 5 * 0.1});
+      if (i % 4 == 0) list->back().master = to(s.param, DType::kF32);
+      for (Tensor* t : {&list->back().param, &list->back().grad, &list->back().m, &list->back().v, &list->back().master})
+        if (t->defined()) *t = to(*t, test::test_device());
+    }
+  }
+  AdamwScalars k = scalars(3, 1e-2, 0, 0.7);
+  {
+    test::VerifyLaunches verify;
+    adamw_step(all, k);
+    EXPECT_EQ(verify.launches(), 3);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const AdamwTensors &a = all[i], &b = alone[i];
+    k.weight_decay = b.weight_decay;
+    adamw_step(b.master.defined() ? b.master : b.param, b.grad, b.m, b.v, k);
+    if (b.master.defined()) copy_(b.param, b.master);
+    EXPECT_EQ(a.param.to_vector(), b.param.to_vector()) << i;
+    EXPECT_EQ(a.m.to_vector(), b.m.to_vector()) << i;
+    EXPECT_EQ(a.v.to_vector(), b.v.to_vector()) << i;
+  }
 }
 
 TEST(AdamwStep, SameBitsForThreadsAndLayouts) {

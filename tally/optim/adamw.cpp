@@ -48,18 +48,14 @@ class AdamW : public Optimizer {
     s.lr = rate, s.beta1 = config_.beta1, s.beta2 = config_.beta2, s.eps = config_.eps, s.grad_scale = grad_scale;
     s.correction1 = 1 - std::pow(config_.beta1, static_cast<double>(steps_));
     s.correction2 = 1 - std::pow(config_.beta2, static_cast<double>(steps_));
+    std::vector<AdamwTensors> all;
     for (size_t i = 0; i < params_.size(); ++i) {
-      const Tensor grad = params_[i].tensor->grad();
-      if (!grad.defined()) continue;
-      s.weight_decay = params_[i].tensor->dim() >= 2 ? config_.weight_decay : 0;
       const Tensor& param = *params_[i].tensor;
-      if (!masters_[i].defined()) {
-        adamw_step(param, grad, m_[i], v_[i], s);
-      } else {
-        adamw_step(masters_[i], grad, m_[i], v_[i], s);
-        copy_(param, masters_[i]);
-      }
+      const Tensor grad = param.grad();
+      if (!grad.defined()) continue;
+      all.push_back({param, grad, m_[i], v_[i], masters_[i], param.dim() >= 2 ? config_.weight_decay : 0});
     }
+    adamw_step(all, s);
   }
 
   std::vector<Param> state() override {
