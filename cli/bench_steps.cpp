@@ -1,6 +1,6 @@
 // tally bench train | decode | roofline: steps of a configuration on random ids, no data needed.
-#include <algorithm>
 #include <fmt/core.h>
+#include <algorithm>
 
 #include "cli/bench.h"
 #include "cli/inspect.h"

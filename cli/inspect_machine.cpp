@@ -107,8 +107,8 @@ struct InspectDevice {
     bytes("memory", "memory_bytes", i.memory_bytes);
     bytes("memory that is free", "free_bytes", i.free_bytes);
     row("clock", "clock_khz", fmt::format("{} MHz", i.clock_khz / 1000), i.clock_khz);
-    row("memory clock", "memory_clock_khz", fmt::format("{} MHz, {} bits", i.memory_clock_khz / 1000, i.memory_bus_bits),
-        i.memory_clock_khz);
+    row("memory clock", "memory_clock_khz",
+        fmt::format("{} MHz, {} bits", i.memory_clock_khz / 1000, i.memory_bus_bits), i.memory_clock_khz);
     row("driver for CUDA", "driver", version(i.driver), i.driver);
     row("built with CUDA", "runtime", version(i.runtime), i.runtime);
   }

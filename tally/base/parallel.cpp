@@ -175,7 +175,8 @@ class Pool {
       wait_while_equal(epoch_, seen);
       seen = epoch_.load(std::memory_order_acquire);
       if (stop_.load(std::memory_order_relaxed)) return;
-      if (const int cpu = caller_cpu_.load(std::memory_order_relaxed); known && sched_getcpu() == cpu) leave_cpu(cpu, all);
+      if (const int cpu = caller_cpu_.load(std::memory_order_relaxed); known && sched_getcpu() == cpu)
+        leave_cpu(cpu, all);
       if (!join()) continue;
       take_blocks();
       if (state_.fetch_sub(1, std::memory_order_acq_rel) == 1) state_.notify_one();  // closed, and I was the last

@@ -38,7 +38,7 @@ class Moment {
 
 struct DeviceInfo {
   std::string name;
-  int major = 0, minor = 0;  // compute capability
+  int major = 0, minor = 0;                             // compute capability
   int multiprocessors = 0, registers = 0, threads = 0;  // registers and threads of a multiprocessor
   int64_t shared_bytes = 0, block_shared_bytes = 0;     // of a multiprocessor; most of a block
   int64_t l2_bytes = 0, memory_bytes = 0, free_bytes = 0;

@@ -51,17 +51,17 @@ void require_device(Device d) {
     cudaGetLastError();
     fail("cuda: {}; use --device cpu, or install NVIDIA's driver (580 or newer)", cudaGetErrorString(e));
   }
-  if (d.index >= count)
-    fail("{}{}: this machine has {} CUDA device{}", "cuda:", d.index, count, count == 1 ? "" : "s");
+  if (d.index >= count) fail("{}{}: this machine has {} CUDA device{}", "cuda:", d.index, count, count == 1 ? "" : "s");
   int major = 0, minor = 0;
   detail::check_cuda("cudaDeviceGetAttribute",
                      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d.index));
   detail::check_cuda("cudaDeviceGetAttribute",
                      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, d.index));
   if (major * 10 + minor != TALLY_CUDA_ARCHITECTURE)
-    fail("cuda:{}: the card has compute capability {}.{} and this build has code for {}.{}; configure with "
-         "-DTALLY_CUDA_ARCHITECTURE={}{}",
-         d.index, major, minor, TALLY_CUDA_ARCHITECTURE / 10, TALLY_CUDA_ARCHITECTURE % 10, major, minor);
+    fail(
+        "cuda:{}: the card has compute capability {}.{} and this build has code for {}.{}; configure with "
+        "-DTALLY_CUDA_ARCHITECTURE={}{}",
+        d.index, major, minor, TALLY_CUDA_ARCHITECTURE / 10, TALLY_CUDA_ARCHITECTURE % 10, major, minor);
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
@@ -72,8 +72,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   }
   const int index = on_device(to_device, from_device);
   use(index);
-  detail::check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
-                                                        stream_of(index)));
+  detail::check_cuda("cudaMemcpyAsync",
+                     cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(index)));
   if (to_device.kind != from_device.kind)
     detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(index)));
 }

@@ -6,6 +6,7 @@
 #include "tally/core/tape.h"
 #include "tally/models/decoder.h"
 #include "tally/ops/backward.h"
+#include "tally/ops/cross_entropy.h"
 #include "tally/ops/launch.h"
 #include "tests/support/support.h"
 
@@ -246,6 +247,35 @@ TEST(Decoder, GradientsOfOtherActivationsAndDropout) {
   ForwardContext train;
   train.training = true, train.seed = 3;
   check_gradients(c, train);
+}
+
+// 540 MB of logits: the loss is made in chunks, in scope "head", and is that of the logits, with its gradients.
+TEST(Decoder, LossInChunks) {
+  ModelConfig c = small();
+  c.vocab_size = 450000, c.context = 150, c.n_layers = 0, c.tied = true;
+  const auto model = make_model(c, 5);
+  const Tensor x = ids(2, 150, c.vocab_size), y = ids(2, 150, c.vocab_size, 9);
+  std::vector<V> want, got;
+  const auto run = [&](const Tensor& loss, std::vector<V>& all) {
+    all.push_back({loss.item()});
+    backward(loss);
+    for (const Param& p : model->params()) {
+      all.push_back(p.tensor->grad().to_vector());
+      p.tensor->set_grad({});
+    }
+  };
+  run(cross_entropy(model->logits(x), y), want);
+  const LedgerGuard guard;
+  run(model->loss(x, y), got);
+  EXPECT_LT(guard.ledger().peak_bytes(), 256 * c.vocab_size * 4 + 5 * c.vocab_size * c.d_model * 4);
+  for (const Ledger::Entry& e : guard.ledger().entries()) EXPECT_NE(e.scope, "loss");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t k = 0; k < want.size(); ++k) {
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < want[k].size(); ++i)
+      largest = std::max(largest, std::abs(want[k][i])), worst = std::max(worst, std::abs(want[k][i] - got[k][i]));
+    EXPECT_LE(worst, 1e-5 * largest) << k;
+  }
 }
 
 // The same code on meta: every entry of the ledger, live bytes and peak equal those of the CPU, which equal the blocks

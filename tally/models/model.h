@@ -34,8 +34,8 @@ class Model {
   virtual void pack_weights() = 0;
 
   std::vector<Param> params() { return params_of(*this); }
-  // Mean cross-entropy of targets (B, T), which are left out where -100. Logits of more than 512 MiB are never in memory
-  // as a whole (ops/linear_cross_entropy.h).
+  // Mean cross-entropy of targets (B, T), which are left out where -100. Logits of more than 512 MiB are never in
+  // memory as a whole (ops/linear_cross_entropy.h).
   virtual Tensor loss(const Tensor& ids, const Tensor& targets, const ForwardContext& context = {}) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "tally/nn/mlp.h"
 
 #include "tally/ops/elementwise.h"
+#include "tally/ops/matmul.h"
 
 namespace tally {
 
@@ -18,6 +19,7 @@ Tensor Mlp::operator()(const Tensor& x) const {
     case Activation::kGelu:
       return down(gelu(up(x)));
     case Activation::kGeluTanh:
+      if (!up.packed.defined()) return gelu_tanh_mlp(x, up.weight, up.bias, down.weight, down.bias);
       return down(gelu_tanh(up(x)));
     case Activation::kRelu:
       return down(relu(up(x)));

@@ -1,6 +1,6 @@
 // What kernel files for CUDA share: numbers of f32 and bf16 read and written as f32, launches, sums over warps and
-// blocks in a fixed order. *_cuda.cu files see this, their *_kernels.h, core/view.h and core/cost.h, and nothing else of
-// Tally; they are compiled with -DTALLY_ISA=cuda, so the functions that *_kernels.h declares stand in tally::cuda.
+// blocks in a fixed order. *_cuda.cu files see this, their *_kernels.h, core/view.h and core/cost.h, and nothing else
+// of Tally; they are compiled with -DTALLY_ISA=cuda, so the functions that *_kernels.h declares stand in tally::cuda.
 // Every kernel is given to the device's one stream and returns at once. The same inputs give the same bits: no floating
 // atomics, sums in an order that depends on shapes only.
 #pragma once
@@ -43,9 +43,7 @@ inline unsigned blocks_for(int64_t n, int64_t per_block, int64_t most = 132 * 16
 __device__ __forceinline__ float load_one(const float* p) { return *p; }
 __device__ __forceinline__ float load_one(const bf16* p) { return to_float(*p); }
 __device__ __forceinline__ void store_one(float* p, float x) { *p = x; }
-__device__ __forceinline__ void store_one(bf16* p, float x) {
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(p->bits) : "f"(x));
-}
+__device__ __forceinline__ void store_one(bf16* p, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(p->bits) : "f"(x)); }
 
 // kVector<T> numbers at a time: 16 bytes, aligned to 16.
 template <class T>
@@ -59,7 +57,8 @@ __device__ __forceinline__ void load_vector(const bf16* p, float (&x)[8]) {
   const uint4 v = *reinterpret_cast<const uint4*>(p);
   const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) x[2 * i] = __uint_as_float(w[i] << 16), x[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
+  for (int i = 0; i < 4; ++i)
+    x[2 * i] = __uint_as_float(w[i] << 16), x[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
 }
 // To global memory. In assembly, because nvcc 13.0 splits some stores of float4 and uint4 into four.
 __device__ __forceinline__ void store_vector(float* p, const float (&x)[4]) {

@@ -73,53 +73,121 @@ __device__ __forceinline__ void unpack(uint4 v, float (&x)[8]) {
     x[2 * i] = __uint_as_float(w[i] << 16), x[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
 }
 
-// Chunks of a row that thread t of kThreads has: chunk c is the vector number c * kThreads + t. `fast` as vector_rows()
-// says it; either way the same numbers come to the same places. What lies beyond the row is `pad`.
+// 16 bytes of a row that is read once: they should not push what is read often out of the first-level cache.
+__device__ __forceinline__ uint4 load_passing(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint32_t raw_bits(const float* p) { return __float_as_uint(*p); }
+__device__ __forceinline__ uint32_t raw_bits(const bf16* p) { return p->bits; }
+// A word of memory full of x, a number that bf16 has exactly.
+template <class T>
+__device__ __forceinline__ uint32_t word_of(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return sizeof(T) == 4 ? bits : bits | bits >> 16;
+}
+
+// Chunks of a row that thread t of kThreads has: chunk c is the vector number c * kThreads + t, as it lies in memory.
+// `fast` as vector_rows() says it; either way the same numbers come to the same places. What lies beyond the row is
+// `pad`, a number that bf16 has exactly.
 template <int kThreads, class T, int kChunks>
-__device__ __forceinline__ void load_row(const T* p, int64_t step, int n, bool fast, int t, float pad,
-                                         float (&x)[kChunks][kVector<T>]) {
+__device__ __forceinline__ void load_raw(const T* p, int64_t step, int n, bool fast, int t, float pad,
+                                         uint4 (&raw)[kChunks]) {
   constexpr int kV = kVector<T>;
+  const uint32_t word = word_of<T>(pad);
   if (fast) {
-    uint4 raw[kChunks];
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {  // all loads first: converting them at once would wait for each
-      const int i = (c * kThreads + t) * kV;
-      raw[c] = i < n ? *reinterpret_cast<const uint4*>(p + i) : make_uint4(0, 0, 0, 0);
-    }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      unpack(raw[c], x[c]);
-      if ((c * kThreads + t) * kV >= n) {
-#pragma unroll
-        for (int j = 0; j < kV; ++j) x[c][j] = pad;
-      }
+      const int i = (c * kThreads + t) * kV;
+      raw[c] = make_uint4(word, word, word, word);
+      if (i < n) raw[c] = load_passing(p + i);
     }
   } else {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
+      uint32_t w[4] = {word, word, word, word};
+      const int first = (c * kThreads + t) * kV;
+      if (first < n) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j) {
-        const int i = (c * kThreads + t) * kV + j;
-        x[c][j] = i < n ? load_one(p + i * step) : pad;
+        for (int j = 0; j < kV; ++j) {
+          if (first + j >= n) continue;
+          const uint32_t bits = raw_bits(p + (first + j) * step);
+          if constexpr (sizeof(T) == 4) {
+            w[j] = bits;
+          } else {
+            w[j / 2] = j % 2 == 0 ? (w[j / 2] & 0xFFFF0000u) | bits : (w[j / 2] & 0xFFFFu) | bits << 16;
+          }
+        }
       }
+      raw[c] = make_uint4(w[0], w[1], w[2], w[3]);
     }
+  }
+}
+// The same as numbers.
+template <int kThreads, class T, int kChunks>
+__device__ __forceinline__ void load_row(const T* p, int64_t step, int n, bool fast, int t, float pad,
+                                         float (&x)[kChunks][kVector<T>]) {
+  uint4 raw[kChunks];
+  load_raw<kThreads>(p, step, n, fast, t, pad, raw);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) unpack(raw[c], x[c]);
+}
+// One chunk, whose first number is `first`.
+template <class T>
+__device__ __forceinline__ void store_chunk(T* p, int64_t step, int n, bool fast, int first,
+                                            const float (&x)[kVector<T>]) {
+  if (fast) {
+    if (first < n) store_vector(p + first, x);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kVector<T>; ++j)
+      if (first + j < n) store_one(p + (first + j) * step, x[j]);
   }
 }
 template <int kThreads, class T, int kChunks>
 __device__ __forceinline__ void store_row(T* p, int64_t step, int n, bool fast, int t,
                                           const float (&x)[kChunks][kVector<T>]) {
-  constexpr int kV = kVector<T>;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int first = (c * kThreads + t) * kV;
-    if (fast) {
-      if (first < n) store_vector(p + first, x[c]);
-    } else {
+  for (int c = 0; c < kChunks; ++c) store_chunk(p, step, n, fast, (c * kThreads + t) * kVector<T>, x[c]);
+}
+
+// join(a, b) over the kThreads threads of a row, for kRows rows at once: a warp by shuffles, a block's warps through
+// `shared` (room for 2 * kRows numbers a warp) in order. One barrier is enough, as calls take turns with the halves:
+// who is ahead writes to the half that all have read before the last barrier.
+template <int kThreads, int kRows, class N, class Join>
+__device__ __forceinline__ void row_join(N (&x)[kRows], double* shared, int& turn, Join join) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j)
-        if (first + j < n) store_one(p + (first + j) * step, x[c][j]);
+  for (int w = kWarp / 2; w > 0; w /= 2) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) x[r] = join(x[r], __shfl_xor_sync(kAll, x[r], w));
+  }
+  if constexpr (kThreads > kWarp) {
+    constexpr int kWarps = kThreads / kWarp;
+    N* half = reinterpret_cast<N*>(shared + turn * (kRows * kWarps));
+    turn ^= 1;
+    if (threadIdx.x % kWarp == 0) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) half[r * kWarps + threadIdx.x / kWarp] = x[r];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = half[r * kWarps];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) x[r] = join(x[r], half[r * kWarps + w]);
     }
   }
+}
+template <int kThreads, int kRows, class N>
+__device__ __forceinline__ void row_sum(N (&x)[kRows], double* shared, int& turn) {
+  row_join<kThreads>(x, shared, turn, [](N a, N b) { return a + b; });
+}
+template <int kThreads, int kRows>
+__device__ __forceinline__ void row_max(float (&x)[kRows], double* shared, int& turn) {
+  row_join<kThreads>(x, shared, turn, [](float a, float b) { return fmaxf(a, b); });
 }
 
 // ---- clusters: blocks that read each other's shared memory (sm_90); elsewhere a block is alone
@@ -130,10 +198,13 @@ inline int cluster_blocks(Device device, int wanted) {
   check_cuda("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
   return major >= 9 ? wanted : 1;
 }
-// A launch of `clusters` times `blocks` blocks; the blocks of a cluster are neighbours in blockIdx.x.
+// A launch of `clusters` times `blocks` blocks with `shared` bytes each; the blocks of a cluster are neighbours in
+// blockIdx.x.
 template <class... P, class... A>
-void launch_clusters(const char* name, void (*kernel)(P...), unsigned clusters, int blocks, int threads, Device device,
-                     const A&... args) {
+void launch_clusters_shared(const char* name, void (*kernel)(P...), unsigned clusters, int blocks, int threads,
+                            int shared, Device device, const A&... args) {
+  if (shared > 48 * 1024)
+    check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   cudaLaunchAttribute size = {};
   size.id = cudaLaunchAttributeClusterDimension;
   size.val.clusterDim.x = static_cast<unsigned>(blocks);
@@ -141,9 +212,15 @@ void launch_clusters(const char* name, void (*kernel)(P...), unsigned clusters, 
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(clusters * static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream_of(device);
   config.attrs = &size, config.numAttrs = blocks > 1;
   check_cuda(name, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+template <class... P, class... A>
+void launch_clusters(const char* name, void (*kernel)(P...), unsigned clusters, int blocks, int threads, Device device,
+                     const A&... args) {
+  launch_clusters_shared(name, kernel, clusters, blocks, threads, 0, device, args...);
 }
 // All threads of all blocks of a cluster; what was written to shared memory before is seen after.
 __device__ __forceinline__ void sync_cluster() {

@@ -28,11 +28,11 @@ Tensor div(const Tensor& a, const Tensor& b);
 
 Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 
-void fill_(Tensor& x, double value);                 // in place, not recorded
+void fill_(Tensor& x, double value);  // in place, not recorded
 // Values, converted to into's dtype; shapes equal; not recorded. The devices may differ.
 void copy_(const Tensor& into, const Tensor& from);
-Tensor to(const Tensor& x, Device device);  // x itself when it is there already; not recorded
-void add_(const Tensor& into, const Tensor& x);      // into += x in place; not recorded
+Tensor to(const Tensor& x, Device device);       // x itself when it is there already; not recorded
+void add_(const Tensor& into, const Tensor& x);  // into += x in place; not recorded
 
 // Shape of a pair after broadcasting. Throws Error naming op and both shapes.
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);

@@ -3,7 +3,7 @@
 // chunk is loaded as raw bits, in 16-byte accesses where its view allows them and number by number where not, and only
 // then converted, so that all loads are under way first; as both meet before the formula, a result does not depend on
 // strides. Whether a view is f32 or bf16 is asked at run time (a uniform branch), which leaves one kernel a formula.
-// Copies without a change of dtype move the same raw bits.
+// Copies without a change of dtype move the same raw bits. Where all views lie flat, a shorter loop has more under way.
 #include "tally/ops/device.cuh"
 #include "tally/ops/elementwise_kernels.h"
 
@@ -147,17 +147,70 @@ template <int N>
 struct Map {
   Axes<N> axes;
   int64_t a_row, chunks;  // chunks in a row and in all
+  int64_t flat;           // the first chunks lie one after another, whole and aligned, in every view
   bool half[N], vector[N];
 };
 
-// f.run(in, out) on every number: outputs come first in m. `f.kMoves`: one input, one output, bits stay as they are
-// where both are equally wide.
+// f.run(in, out) on the numbers of a chunk. `f.kMoves`: one input, one output, bits stay as they are where both are
+// equally wide.
 template <int kOut, int kIn, class F>
-__global__ void __launch_bounds__(kThreads) map_kernel(const __grid_constant__ Map<kOut + kIn> m, const F f) {
+__device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, const Raw (&raw)[kIn],
+                                          Raw (&result)[kOut]) {
+  if (F::kMoves && m.half[0] == m.half[kOut]) {
+    result[0] = raw[0];
+    return;
+  }
+  float x[kIn][kChunk], y[kOut][kChunk];
+#pragma unroll
+  for (int k = 0; k < kIn; ++k) unpack(raw[k], m.half[kOut + k], x[k]);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    float in[kIn], out[kOut];
+#pragma unroll
+    for (int k = 0; k < kIn; ++k) in[k] = x[k][i];
+    f.run(in, out);
+#pragma unroll
+    for (int k = 0; k < kOut; ++k) y[k][i] = out[k];
+  }
+#pragma unroll
+  for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k]);
+}
+
+// Chunks of flat views that a thread has under way, so that a full multiprocessor asks for some 64 KB of bf16.
+template <int kIn>
+constexpr int kFlatAtOnce = kIn == 1 ? 4 : 2;
+
+// Outputs come first in m. f.kBlocks: on a multiprocessor, as many as do without spills.
+template <int kOut, int kIn, class F>
+__global__ void __launch_bounds__(kThreads, F::kBlocks)
+    map_kernel(const __grid_constant__ Map<kOut + kIn> m, const F f) {
   constexpr int N = kOut + kIn;
+  constexpr int kFlat = kFlatAtOnce<kIn>;
+  for (int64_t first = int64_t{blockIdx.x} * (kThreads * kFlat) + threadIdx.x; first < m.flat;
+       first += int64_t{gridDim.x} * (kThreads * kFlat)) {
+    Raw raw[kFlat][kIn];
+#pragma unroll
+    for (int u = 0; u < kFlat; ++u) {
+      const int64_t at = (first + u * kThreads) * kChunk;
+#pragma unroll
+      for (int k = 0; k < kIn; ++k)
+        if (at < m.flat * kChunk) raw[u][k] = load_chunk(m.axes.data[kOut + k], at, 1, kChunk, m.half[kOut + k], true);
+    }
+#pragma unroll
+    for (int u = 0; u < kFlat; ++u) {
+      const int64_t at = (first + u * kThreads) * kChunk;
+      if (at >= m.flat * kChunk) continue;
+      Raw result[kOut];
+      run_chunk<kOut, kIn>(m, f, raw[u], result);
+#pragma unroll
+      for (int k = 0; k < kOut; ++k) store_chunk(m.axes.data[k], at, 1, kChunk, m.half[k], true, result[k]);
+    }
+  }
+
   const int last = m.axes.rank - 1;
   const int64_t stride = int64_t{gridDim.x} * (kThreads * kAtOnce);
-  for (int64_t first = int64_t{blockIdx.x} * (kThreads * kAtOnce) + threadIdx.x; first < m.chunks; first += stride) {
+  for (int64_t first = m.flat + int64_t{blockIdx.x} * (kThreads * kAtOnce) + threadIdx.x; first < m.chunks;
+       first += stride) {
     int64_t at[kAtOnce][N];
     int valid[kAtOnce];
     Raw raw[kAtOnce][kIn];
@@ -183,24 +236,7 @@ __global__ void __launch_bounds__(kThreads) map_kernel(const __grid_constant__ M
     for (int u = 0; u < kAtOnce; ++u) {
       if (valid[u] == 0) continue;
       Raw result[kOut];
-      if (F::kMoves && m.half[0] == m.half[kOut]) {
-        result[0] = raw[u][0];
-      } else {
-        float x[kIn][kChunk], y[kOut][kChunk];
-#pragma unroll
-        for (int k = 0; k < kIn; ++k) unpack(raw[u][k], m.half[kOut + k], x[k]);
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-          float in[kIn], out[kOut];
-#pragma unroll
-          for (int k = 0; k < kIn; ++k) in[k] = x[k][i];
-          f.run(in, out);
-#pragma unroll
-          for (int k = 0; k < kOut; ++k) y[k][i] = out[k];
-        }
-#pragma unroll
-        for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k]);
-      }
+      run_chunk<kOut, kIn>(m, f, raw[u], result);
 #pragma unroll
       for (int k = 0; k < kOut; ++k)
         store_chunk(m.axes.data[k], at[u][k], m.axes.stride[k][last], valid[u], m.half[k], m.vector[k], result[k]);
@@ -215,15 +251,18 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
   Map<N> m = {};
   m.axes = axes_of(views);
   const int last = m.axes.rank - 1;
+  bool flat = last == 0;
   for (int k = 0; k < N; ++k) {
     const int64_t size = item_size(views[k]->dtype);
     m.half[k] = size == 2;
     m.vector[k] = m.axes.stride[k][last] == 1 && reinterpret_cast<uintptr_t>(m.axes.data[k]) % 16 == 0;
     for (int axis = 0; axis < last; ++axis) m.vector[k] = m.vector[k] && m.axes.stride[k][axis] * size % 16 == 0;
+    flat = flat && m.vector[k];
   }
   m.a_row = parts(m.axes.size[last], kChunk);
   m.chunks = m.a_row;
   for (int axis = 0; axis < last; ++axis) m.chunks *= m.axes.size[axis];
+  m.flat = flat ? m.axes.size[0] / kChunk : 0;
   map_kernel<kOut, kIn><<<blocks_for(m.chunks, kThreads * kAtOnce), kThreads, 0, stream_of(device)>>>(m, f);
   check_launch(name);
 }
@@ -233,26 +272,80 @@ void require_f32_or_bf16(const char* name, const View* const (&views)[N]) {
   for (const View* v : views) with_float(name, v->dtype, [](auto) {});
 }
 
+// ---- the gates' quick arithmetic: exact functions and quotients would keep the arithmetic units busier than memory
+
+// Errors of about 1e-6, relative for exp in |x| <= 10 and absolute for erf.
+struct FastMath {
+  static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ __forceinline__ float exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+  }
+  // Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26.
+  static __device__ __forceinline__ float erf(float x) {
+    const float t = reciprocal(fmaf(0.3275911f, fabsf(x), 1.0f));
+    float y = fmaf(t, 1.061405429f, -1.453152027f);
+    y = fmaf(y, t, 1.421413741f), y = fmaf(y, t, -0.284496736f), y = fmaf(y, t, 0.254829592f);
+    return copysignf(fmaf(-(y * t), exp(-x * x), 1.0f), x);
+  }
+};
+
+// A float divided by way of the approximate reciprocal: within 2 units of the last place, for divisors from 1 on.
+struct Quick {
+  float v;
+  Quick() = default;
+  __device__ __forceinline__ Quick(float x) : v(x) {}
+  friend __device__ __forceinline__ Quick operator-(Quick a) { return -a.v; }
+  friend __device__ __forceinline__ Quick operator+(Quick a, Quick b) { return a.v + b.v; }
+  friend __device__ __forceinline__ Quick operator-(Quick a, Quick b) { return a.v - b.v; }
+  friend __device__ __forceinline__ Quick operator*(Quick a, Quick b) { return a.v * b.v; }
+  friend __device__ __forceinline__ Quick operator/(Quick a, Quick b) { return a.v * FastMath::reciprocal(b.v); }
+};
+struct QuickMath {
+  static __device__ __forceinline__ Quick exp(Quick x) { return FastMath::exp(x.v); }
+  static __device__ __forceinline__ Quick erf(Quick x) { return FastMath::erf(x.v); }
+};
+
+template <UnaryOp op>
+constexpr bool kGate =
+    op == UnaryOp::kGeluErf || op == UnaryOp::kGeluTanh || op == UnaryOp::kSilu || op == UnaryOp::kSigmoid;
+
 template <UnaryOp op>
 struct Unary {
+  static constexpr int kBlocks = 4;
   static constexpr bool kMoves = false;
   float alpha, beta;
   __device__ __forceinline__ void run(const float (&in)[1], float (&out)[1]) const {
-    out[0] = unary_value<op, CudaMath>(in[0], alpha, beta);
+    if constexpr (kGate<op>) {
+      out[0] = unary_value<op, QuickMath>(Quick(in[0]), alpha, beta).v;
+    } else {
+      out[0] = unary_value<op, CudaMath>(in[0], alpha, beta);
+    }
   }
 };
 
 template <UnaryOp op>
 struct UnaryGradient {  // of (x, grad)
+  static constexpr int kBlocks = kGate<op> && op != UnaryOp::kGeluErf ? 4 : 3;
   static constexpr bool kMoves = false;
   float alpha;
   __device__ __forceinline__ void run(const float (&in)[2], float (&out)[1]) const {
-    out[0] = unary_gradient<op, CudaMath>(in[0], in[1], alpha);
+    if constexpr (kGate<op>) {
+      out[0] = unary_gradient<op, QuickMath>(Quick(in[0]), Quick(in[1]), alpha).v;
+    } else {
+      out[0] = unary_gradient<op, CudaMath>(in[0], in[1], alpha);
+    }
   }
 };
 
 template <BinaryOp op>
 struct Binary {
+  static constexpr int kBlocks = op == BinaryOp::kDiv ? 3 : 4;
   static constexpr bool kMoves = false;
   __device__ __forceinline__ void run(const float (&in)[2], float (&out)[1]) const {
     out[0] = binary_value<op>(in[0], in[1]);
@@ -260,23 +353,26 @@ struct Binary {
 };
 
 struct Swiglu {  // of (gate, up)
+  static constexpr int kBlocks = 4;
   static constexpr bool kMoves = false;
   __device__ __forceinline__ void run(const float (&in)[2], float (&out)[1]) const {
-    out[0] = in[0] / (1.0f + CudaMath::exp(-in[0])) * in[1];
+    out[0] = in[0] * FastMath::reciprocal(1.0f + FastMath::exp(-in[0])) * in[1];
   }
 };
 
 struct SwigluGradient {  // of (grad, gate, up) to (dgate, dup)
+  static constexpr int kBlocks = 2;
   static constexpr bool kMoves = false;
   __device__ __forceinline__ void run(const float (&in)[3], float (&out)[2]) const {
     const float g = in[0], x = in[1], u = in[2];
-    const float s = 1.0f / (1.0f + CudaMath::exp(-x));
+    const float s = FastMath::reciprocal(1.0f + FastMath::exp(-x));
     out[0] = g * u * (s * fmaf(x, 1.0f - s, 1.0f));
     out[1] = g * (x * s);
   }
 };
 
 struct Move {
+  static constexpr int kBlocks = 4;
   static constexpr bool kMoves = true;
   __device__ __forceinline__ void run(const float (&in)[1], float (&out)[1]) const { out[0] = in[0]; }
 };

@@ -107,14 +107,13 @@ Result in_chunks(const Tensor& x, const Tensor& weight, const Tensor& targets, i
     const Tensor stats_of = part(stats, 0, end - begin), counted = part(counts, i, i + 1);
     const Tensor out = part(losses, begin, end);
     product(logits, part(rows, begin, end), flipped(w), false);
-    launch(&Kernels::cross_entropy,
-           CrossEntropyArgs{logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(), out.raw(), out.raw(),
-                            ignore_index, Reduction::kNone});
+    launch(&Kernels::cross_entropy, CrossEntropyArgs{logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(),
+                                                     out.raw(), out.raw(), ignore_index, Reduction::kNone});
     if (!x_needs && !weight_needs) continue;
     PhaseGuard phase("backward");  // where the same work is accounted when it is not in chunks
     launch(&Kernels::cross_entropy_backward,
-           CrossEntropyBackwardArgs{one.raw(), logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(),
-                                    logits.raw(), ignore_index, Reduction::kSum});
+           CrossEntropyBackwardArgs{one.raw(), logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(), logits.raw(),
+                                    ignore_index, Reduction::kSum});
     add_gradients(r, dx, rows, w, logits, begin, end);
   }
   const Tensor total = scratch(Dims(1), sums);

@@ -7,11 +7,11 @@
 
 namespace tally {
 
-// x (..., d), weight (V, d), targets (...) i32 or i64: cross_entropy(linear(x, weight), targets, ignore_index), the mean
-// over the targets that are not ignored. Exactly that, to the bit, when the logits fit one chunk. In chunks every row's
-// loss has the bits of that, and so have the sums of the weight's gradient (their order does not depend on the chunks),
-// but the mean joins the losses in the order of sum(), and gradients are divided by the number of targets at the end.
-// The gradient of x is written over x when nobody else holds it: hand it over with std::move to save a buffer.
+// x (..., d), weight (V, d), targets (...) i32 or i64: cross_entropy(linear(x, weight), targets, ignore_index), the
+// mean over the targets that are not ignored. Exactly that, to the bit, when the logits fit one chunk. In chunks every
+// row's loss has the bits of that, and so have the sums of the weight's gradient (their order does not depend on the
+// chunks), but the mean joins the losses in the order of sum(), and gradients are divided by the number of targets at
+// the end. The gradient of x is written over x when nobody else holds it: hand it over with std::move to save a buffer.
 // chunk_rows: a multiple of 256; 0 takes head_chunk_rows().
 Tensor linear_cross_entropy(Tensor x, const Tensor& weight, const Tensor& targets, int64_t ignore_index = -100,
                             int64_t chunk_rows = 0);

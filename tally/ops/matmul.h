@@ -16,6 +16,10 @@ void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate)
 // place when there already is one (gradient accumulation, tied weights).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+// linear(gelu_tanh(linear(x, w1, b1)), w2, b2), biases undefined or both vectors. On CUDA in two products: GELU is
+// computed behind the first, and its gradient behind the backward's.
+Tensor gelu_tanh_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2);
+
 // A weight (out, in) of f32 or bf16 laid out for many products with few rows: (panels, in, 32), output j in
 // [j / 32][:][j % 32], zeros behind the last. Decoding then reads it once, in order. Not recorded.
 Tensor pack_weight(const Tensor& weight);

@@ -1,6 +1,8 @@
 // The matrix product on CUDA: cuBLASLt for products whose matrices it can describe (one unit stride each, f32 or bf16),
 // a plain tiled kernel for all others. Row-major C is to cuBLASLt the column-major C^T = B^T A^T. Algorithms whose
 // results could differ between two runs (sums by atomics) are not taken. f32 products are f32 throughout, not tf32.
+// GELU and its gradient ride in the product in bf16, where cuBLASLt's approximation of tanh is below the rounding; else
+// a kernel follows.
 #include <cublasLt.h>
 
 #include <array>
@@ -8,6 +10,7 @@
 #include <mutex>
 
 #include "tally/ops/device.cuh"
+#include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/matmul_kernels.h"
 
 namespace tally {
@@ -172,7 +175,7 @@ uint32_t alignment_of(const View& v, const Stored& s) {
 }
 
 // Everything that an algorithm is chosen by.
-using Key = std::array<int64_t, 19>;
+using Key = std::array<int64_t, 22>;
 struct Choice {
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -192,6 +195,20 @@ cublasLtMatrixLayout_t layout_of(const View& v, const Stored& s, int64_t batch) 
   return layout;
 }
 
+cublasLtEpilogue_t epilogue_of(const MatmulArgs& args) {
+  if (args.what_aux == MatmulAux::kGelu)
+    return args.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  if (args.what_aux == MatmulAux::kGeluGradient) return CUBLASLT_EPILOGUE_DGELU;
+  return args.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+void set_pointers(const Choice& x, const MatmulArgs& args) {
+  if (args.has_bias)
+    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias.data, sizeof(void*));
+  if (args.what_aux != MatmulAux::kNone)
+    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &args.aux.data, sizeof(void*));
+}
+
 // A new choice for the product of `b` (first to cuBLASLt) and `a`: descriptors that live as long as the program.
 Choice choose(const Library& lib, const MatmulArgs& args, const Stored& a, const Stored& b, const Stored& c) {
   Choice x;
@@ -200,20 +217,27 @@ Choice choose(const Library& lib, const MatmulArgs& args, const Stored& a, const
   const cublasOperation_t flip_a = a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_TRANSA, &flip_b, sizeof flip_b);
   cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_TRANSB, &flip_a, sizeof flip_a);
+  const cublasLtEpilogue_t epilogue = epilogue_of(args);
+  cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (args.has_bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     const cudaDataType_t type = type_of(args.bias.dtype);
     cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias.data, sizeof(void*));
   }
+  if (args.what_aux != MatmulAux::kNone) {
+    const int64_t pitch = args.aux.stride.v[1];
+    const cudaDataType_t type = type_of(args.aux.dtype);
+    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &pitch, sizeof pitch);
+    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, &type, sizeof type);
+  }
+  set_pointers(x, args);
   const int64_t batch = args.c.size.v[0];
   x.a = layout_of(args.b, b, batch), x.b = layout_of(args.a, a, batch), x.c = layout_of(args.c, c, batch);
   cublasLtMatmulPreference_t wish = nullptr;
   check_lt("cublasLtMatmulPreferenceCreate", cublasLtMatmulPreferenceCreate(&wish));
   const auto workspace = static_cast<uint64_t>(kWorkspace);
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // split sums are joined in order, in f32
-  const uint32_t align_a = alignment_of(args.b, b), align_b = alignment_of(args.a, a), align_c = alignment_of(args.c, c);
+  const uint32_t align_a = alignment_of(args.b, b), align_b = alignment_of(args.a, a),
+                 align_c = alignment_of(args.c, c);
   cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
   cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_a, sizeof align_a);
@@ -236,30 +260,38 @@ bool multiply_lt(const MatmulArgs& args) {
   if (c.dtype == DType::kF64 || k == 0 || a.dtype != b.dtype || (a.dtype == DType::kF32 && c.dtype != DType::kF32))
     return false;
   if (args.has_bias && (args.bias.dtype != c.dtype || (args.bias.stride.v[0] != 1 && c.size.v[2] > 1))) return false;
+  if (args.what_aux != MatmulAux::kNone &&
+      (c.size.v[0] != 1 || c.dtype != DType::kBF16 || args.aux.dtype != DType::kBF16 || args.accumulate ||
+       args.aux.stride.v[2] != 1 || args.aux.stride.v[1] % 8 != 0 || args.aux.stride.v[1] < c.size.v[2]))
+    return false;
   Stored sa{}, sb{}, sc{};
   if (!stored_of(a, sa) || !stored_of(b, sb) || !stored_of(c, sc) || sc.transposed) return false;
   if (c.size.v[0] > 1 && sc.batch_stride == 0) return false;
   if (c.size.v[0] == 1) sa.batch_stride = sb.batch_stride = sc.batch_stride = 0;
   const Library& lib = library_of(c.device);
-  const Key key = {c.device.index,
-                   c.size.v[0],
-                   c.size.v[1],
-                   c.size.v[2],
-                   k,
-                   sa.pitch,
-                   sb.pitch,
-                   sc.pitch,
-                   sa.batch_stride,
-                   sb.batch_stride,
-                   sc.batch_stride,
-                   sa.transposed * 2 + sb.transposed,
-                   static_cast<int64_t>(a.dtype),
-                   static_cast<int64_t>(c.dtype),
-                   args.has_bias,
-                   alignment_of(a, sa),
-                   alignment_of(b, sb),
-                   alignment_of(c, sc),
-                   args.has_bias ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.bias.data) & 15) : 0};
+  const Key key = {
+      c.device.index,
+      c.size.v[0],
+      c.size.v[1],
+      c.size.v[2],
+      k,
+      sa.pitch,
+      sb.pitch,
+      sc.pitch,
+      sa.batch_stride,
+      sb.batch_stride,
+      sc.batch_stride,
+      sa.transposed * 2 + sb.transposed,
+      static_cast<int64_t>(a.dtype),
+      static_cast<int64_t>(c.dtype),
+      args.has_bias,
+      alignment_of(a, sa),
+      alignment_of(b, sb),
+      alignment_of(c, sc),
+      args.has_bias ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.bias.data) & 15) : 0,
+      static_cast<int64_t>(args.what_aux),
+      args.what_aux == MatmulAux::kNone ? 0 : args.aux.stride.v[1],
+      args.what_aux == MatmulAux::kNone ? 0 : static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.aux.data) & 15)};
   static std::mutex mutex;
   static std::map<Key, Choice> choices;
   const std::lock_guard lock(mutex);
@@ -267,8 +299,7 @@ bool multiply_lt(const MatmulArgs& args) {
   if (it == choices.end()) it = choices.emplace(key, choose(lib, args, sa, sb, sc)).first;
   Choice& x = it->second;
   if (!x.found) return false;
-  if (args.has_bias)
-    cublasLtMatmulDescSetAttribute(x.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias.data, sizeof(void*));
+  set_pointers(x, args);
   const float one = 1.0f, beta = args.accumulate ? 1.0f : 0.0f;
   check_lt("cublasLtMatmul",
            cublasLtMatmul(lib.handle, x.product, &one, b.data, x.a, a.data, x.b, &beta, c.data, x.c, c.data, x.c,
@@ -276,12 +307,25 @@ bool multiply_lt(const MatmulArgs& args) {
   return true;
 }
 
+// The product alone, then GELU.
+void multiply_in_steps(const MatmulArgs& args) {
+  MatmulArgs bare = args;
+  bare.what_aux = MatmulAux::kNone;
+  if (args.what_aux == MatmulAux::kGelu) bare.c = args.aux;
+  matmul(bare);
+  if (args.what_aux == MatmulAux::kGelu)
+    unary({args.aux, args.c, UnaryOp::kGeluTanh, 0, 0});
+  else
+    unary_backward({args.c, args.aux, args.c, UnaryOp::kGeluTanh, 0});
+}
+
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
   if (args.c.numel() == 0) return;
   if (args.b_packed) detail::wrong_dtype("matmul with a weight packed for the CPU", static_cast<int>(args.b.dtype));
-  if (!multiply_lt(args)) multiply_plain(args);
+  if (multiply_lt(args)) return;
+  args.what_aux == MatmulAux::kNone ? multiply_plain(args) : multiply_in_steps(args);
 }
 
 }  // namespace cuda

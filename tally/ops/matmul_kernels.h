@@ -5,6 +5,10 @@
 // A weight that is used many times may come packed (b_packed): B is then contiguous (panels, K, kPanel) of f32 or bf16,
 // column j at [j / kPanel][k][j % kPanel], without a batch axis; columns behind the last one are zero.
 //
+// On CUDA a product may do more in the same launch (the CPU's kernel is never asked to):
+// gelu_tanh() behind the product, C = gelu(A B + bias) with A B + bias kept in aux; or its gradient,
+// C = (A B) gelu'(aux).
+//
 // Numerics, the same for every M, N, position in the matrix, batch, thread count, stride and instruction set:
 // K is cut into blocks of 256; in a block every element is one chain of fused multiply-adds from 0 in order of k; the
 // blocks' values are added in order to the running f32 value, which starts as C's old value when accumulating and as
@@ -14,12 +18,17 @@
 
 #include "tally/core/cost.h"
 #include "tally/core/view.h"
+#include "tally/ops/elementwise_math.h"
 
 namespace tally {
+
+enum class MatmulAux : uint8_t { kNone, kGelu, kGeluGradient };
 
 struct MatmulArgs {
   static constexpr const char* name = "matmul";
   View a, b, c, bias;
+  View aux;  // C's shape
+  MatmulAux what_aux = MatmulAux::kNone;
   View scratch;  // matmul_scratch_bytes() bytes, aligned to 64
   bool accumulate = false;
   bool has_bias = false;  // bias.data is null on meta even where there is one
@@ -34,6 +43,12 @@ struct MatmulArgs {
     cost.other_flops = outputs * (has_bias ? 1 : 0) + outputs * (accumulate ? 1 : 0);
     cost.bytes_read = a.bytes() + b.bytes() + (has_bias ? bias.bytes() : 0) + (accumulate ? c.bytes() : 0);
     cost.bytes_written = c.bytes();
+    if (what_aux != MatmulAux::kNone) {
+      const bool forward = what_aux == MatmulAux::kGelu;
+      cost.other_flops +=
+          outputs * (forward ? unary_flops(UnaryOp::kGeluTanh) : unary_backward_flops(UnaryOp::kGeluTanh));
+      (forward ? cost.bytes_written : cost.bytes_read) += aux.bytes();
+    }
     return cost;
   }
 };

@@ -29,11 +29,42 @@ const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, a
           c(batch, i, j) = sum;
         if (m.has_bias) c(batch, i, j) += io.in(m.bias)(j);
       }
+  // What a product on a card does beside.
+  const N half = 0.5, one = 1.0, scale = double{kGeluTanhScale}, cubic = double{kGeluTanhCubic},
+          three_cubic = 3 * double{kGeluTanhCubic};
+  if (m.what_aux == MatmulAux::kGelu) {
+    auto& aux = io.out(m.aux);
+    for (int64_t k = 0; k < m.c.numel(); ++k) {
+      const N x = c.flat(k);
+      aux.flat(k) = x;
+      c.flat(k) = half * x * (one + num_tanh(scale * (x + cubic * x * x * x)));
+    }
+  }
+  if (m.what_aux == MatmulAux::kGeluGradient) {
+    auto aux = io.in(m.aux);
+    for (int64_t k = 0; k < m.c.numel(); ++k) {
+      const N x = aux.flat(k), g = c.flat(k);
+      const N t = num_tanh(scale * (x + cubic * x * x * x));
+      c.flat(k) = g * (half * (one + t) + half * x * (one - t * t) * (scale * (one + three_cubic * x * x)));
+    }
+  }
 });
 
 void run_product(OpCase c) {
   c.library_on_card = true;
   run_op_case(c);
+}
+
+TEST(Matmul, GeluTanhMlp) {
+  for (const auto& [rows, d, hidden] : {std::tuple(1, 3, 5), {33, 2, 16}, {20, 3, 24}, {7, 4, 16}}) {
+    const Dims x(rows, d), w1(hidden, d), w2(d, hidden);
+    run_product({"gelu_tanh_mlp " + str(x),
+                 {{x}, {w1}, {Dims(hidden)}, {w2}, {Dims(d)}},
+                 [](const std::vector<Tensor>& t) { return gelu_tanh_mlp(t[0], t[1], t[2], t[3], t[4]); }});
+    run_product({"gelu_tanh_mlp without biases " + str(x), {{x}, {w1}, {w2}}, [](const std::vector<Tensor>& t) {
+                   return gelu_tanh_mlp(t[0], t[1], {}, t[2], {});
+                 }});
+  }
 }
 
 TEST(Matmul, ShapesAndBroadcast) {

@@ -1,6 +1,6 @@
-// LayerNorm and RMSNorm on the CPU, a row at a time; the loop that writes a row reads the next one for its first sum, so
-// that memory is busy both ways. LayerNorm's mean is summed in f64, so a constant row gives exact
-// zeros; the variance is the mean of squares around it. Squares are f32 also for bf16.
+// LayerNorm and RMSNorm on the CPU, a row at a time; the loop that writes a row reads the next one for its first sum,
+// so that memory is busy both ways. LayerNorm's mean is summed in f64, so a constant row gives exact zeros; the
+// variance is the mean of squares around it. Squares are f32 also for bf16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"

@@ -1,11 +1,14 @@
 // LayerNorm and RMSNorm on a CUDA device.
-// Forward: a row lies in the registers of a warp (up to 1024 numbers) or a block (up to 8192); longer rows are read
-// again from the caches. LayerNorm's mean is a rough mean plus the mean of what is left, so a constant row gives exact
-// zeros. Backward, up to 8192 numbers: a team of threads walks over rows, each thread always with the same columns, so
-// that dx is written and the sums for dweight and dbias are kept in registers in one reading. The rows of a group
-// (norm_kernels.h) are shared out to the teams of a few blocks; on sm_90 these form a cluster, whose blocks join their
-// sums through shared memory and write the group's to the scratch. A second kernel adds up the groups. Longer rows take
-// one kernel for dx and one for the groups' sums.
+// Forward: a row lies in the registers of a warp (up to 4096 bf16 or 2048 f32) or of four (up to 8192), as raw bits;
+// longer rows are read again from the caches. The sum for LayerNorm's mean is exact for equal numbers, so a constant
+// row gives exact zeros; the variance is the mean of squares around it. Backward, up to 8192 numbers: a team of threads
+// walks over rows, each thread always with the same columns, so that dx is written and the sums for dweight and dbias
+// are kept in registers in one reading; the rows ahead are copied to shared memory meanwhile. The rows of a group
+// (norm_kernels.h) are shared out to the teams of two blocks, each of which fills a multiprocessor; on sm_90 these form
+// a cluster, whose blocks join their sums through shared memory and write the group's to the scratch. A second kernel
+// adds up the groups. Longer rows take one kernel for dx and one for the groups' sums.
+#include <type_traits>
+
 #include "tally/ops/device_rows.cuh"
 #include "tally/ops/norm_kernels.h"
 
@@ -14,9 +17,11 @@ namespace tally::cuda {
 namespace {
 
 constexpr int64_t kMostBlocks = int64_t{1} << 20;
-constexpr int kWarps = 8;  // a block, where a warp has a row
 constexpr int kLongThreads = 1024;
 constexpr int64_t kMostShort = 8192;  // numbers of a row that stay in registers
+
+// Blocks of a multiprocessor whose threads have `registers` each.
+constexpr int blocks_of(int threads, int registers) { return 65536 / registers / threads; }
 
 // A weight or bias of any dtype and stride, or `none` everywhere.
 struct Parameter {
@@ -71,8 +76,20 @@ __device__ __forceinline__ void load_parameters(const Parameter& p, int64_t i, i
 
 // ---- forward
 
+// True when rows can be read in whole vectors and lie in equal steps, which spares the registers for a division.
+template <class T>
+bool plain_rows(const Rows& r, int64_t n) {
+  return vector_rows<T>(r, n) && r.outer.size.rank <= 1;
+}
+// kFast: they are known to be plain_rows().
+template <class T, bool kFast>
+__device__ __forceinline__ T* team_row(const Rows& r, int64_t row) {
+  if constexpr (kFast) return static_cast<T*>(r.data) + row * r.outer.stride.v[0];
+  return row_at<T>(r, row);
+}
+
 template <int kThreads>
-constexpr int kBlockThreads = kThreads == kWarp ? kWarp* kWarps : kThreads;
+constexpr int kBlockThreads = kThreads == kWarp ? 128 : kThreads;
 
 struct Forward {
   Rows x, out;
@@ -80,89 +97,144 @@ struct Forward {
   float *mean, *rstd;  // no mean: RMSNorm
   int64_t rows, n;
   float eps;
-  bool fast;
 };
 
-// kThreads threads a row, kNumbers numbers a thread.
-template <class T, int kThreads, int kNumbers>
-__global__ void __launch_bounds__(kBlockThreads<kThreads>, kNumbers == 8 ? 4 : 3)
+// Sums of a row for its mean are such that n equal numbers give n times the number, to the bit: f64 for f32; f32 is
+// wide enough for bf16.
+template <class T>
+using Wide = std::conditional_t<sizeof(T) == 4, double, float>;
+
+template <class N, int kV>
+__device__ __forceinline__ N vector_sum(const float (&x)[kV]) {
+  N sum[kV];
+#pragma unroll
+  for (int j = 0; j < kV; ++j) sum[j] = x[j];
+#pragma unroll
+  for (int w = kV / 2; w > 0; w /= 2) {
+#pragma unroll
+    for (int j = 0; j < w; ++j) sum[j] += sum[j + w];
+  }
+  return sum[0];
+}
+// Makes the compiler convert raw numbers again where they are used next, instead of keeping twice the registers.
+template <int kChunks>
+__device__ __forceinline__ void convert_again(uint4 (&raw)[kChunks]) {
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) asm volatile("" : "+r"(raw[c].x), "+r"(raw[c].y), "+r"(raw[c].z), "+r"(raw[c].w));
+}
+
+// By the registers for raw numbers and 40 more: some 100 KB of rows are under way on a multiprocessor.
+template <class T, int kThreads, int kHeld, bool kFast>
+constexpr int kForwardBlocks = kFast ? blocks_of(kBlockThreads<kThreads>, kHeld* static_cast<int>(sizeof(T)) / 4 + 40)
+                                     : 1;
+
+// kThreads threads have kRows rows at a time, kNumbers numbers each of a row. The rows stay in registers as they lie in
+// memory. kFast: x and out are plain_rows(), weight and bias `fast` or none.
+template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
+__global__ void __launch_bounds__(kBlockThreads<kThreads>, kForwardBlocks<T, kThreads, kRows * kNumbers, kFast>)
     norm_kernel(const __grid_constant__ Forward a) {
-  constexpr int kV = kVector<T>, kChunks = kNumbers / kV, kRows = kBlockThreads<kThreads> / kThreads;
-  __shared__ float shared[kWarp];
+  constexpr int kV = kVector<T>, kChunks = kNumbers / kV, kBlockRows = kBlockThreads<kThreads> / kThreads * kRows;
+  __shared__ double shared[2 * kRows * (kThreads / kWarp)];
   const int t = threadIdx.x % kThreads, n = static_cast<int>(a.n);
   const float count = static_cast<float>(n);
-  for (int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads; row < a.rows;
-       row += int64_t{gridDim.x} * kRows) {
-    float x[kChunks][kV];
-    load_row<kThreads>(row_at<const T>(a.x, row), a.x.step, n, a.fast, t, 0.0f, x);
+  int turn = 0;
+  for (int64_t row = int64_t{blockIdx.x} * kBlockRows + threadIdx.x / kThreads * kRows; row < a.rows;
+       row += int64_t{gridDim.x} * kBlockRows) {
+    uint4 raw[kRows][kChunks];
+    float mean[kRows] = {}, squares[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)  // rows that are not there stand for the last one
+      load_raw<kThreads>(team_row<const T, kFast>(a.x, min(row + r, a.rows - 1)), a.x.step, n, kFast, t, 0.0f, raw[r]);
     if (a.mean != nullptr) {
-      float sum = 0, left = 0;
+      Wide<T> sum[kRows] = {};
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int j = 0; j < kV; ++j) sum += x[c][j];
+        for (int c = 0; c < kChunks; ++c) {
+          float x[kV];
+          unpack(raw[r][c], x);
+          sum[r] += vector_sum<Wide<T>>(x);
+        }
+        convert_again(raw[r]);
       }
-      const float rough = block_sum<kThreads>(sum, shared) / count;
+      row_sum<kThreads>(sum, shared, turn);
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-        for (int j = 0; j < kV; ++j)
-          if ((c * kThreads + t) * kV + j < n) left += x[c][j] - rough;
+      for (int r = 0; r < kRows; ++r) {
+        mean[r] = static_cast<float>(sum[r] / static_cast<Wide<T>>(n));
+        if (t == 0 && row + r < a.rows) a.mean[row + r] = mean[r];
       }
-      const float mean = rough + block_sum<kThreads>(left, shared) / count;
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-        for (int j = 0; j < kV; ++j) x[c][j] = (c * kThreads + t) * kV + j < n ? x[c][j] - mean : 0.0f;
-      }
-      if (t == 0) a.mean[row] = mean;
     }
-    float squares = 0;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
+    for (int r = 0; r < kRows; ++r) {
+      float odd = 0;
 #pragma unroll
-      for (int j = 0; j < kV; ++j) squares = fmaf(x[c][j], x[c][j], squares);
+      for (int c = 0; c < kChunks; ++c) {
+        const int first = (c * kThreads + t) * kV;
+        if (first >= n) continue;
+        float x[kV];
+        unpack(raw[r][c], x);
+#pragma unroll
+        for (int j = 0; j < kV; ++j) {
+          const float centred = kFast || first + j < n ? x[j] - mean[r] : 0.0f;
+          float& to = j % 2 == 0 ? squares[r] : odd;
+          to = fmaf(centred, centred, to);
+        }
+      }
+      squares[r] += odd;
+      convert_again(raw[r]);
     }
-    const float rstd = 1.0f / sqrtf(block_sum<kThreads>(squares, shared) / count + a.eps);
-    if (t == 0) a.rstd[row] = rstd;
+    row_sum<kThreads>(squares, shared, turn);
+    float rstd[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rstd[r] = 1.0f / sqrtf(squares[r] / count + a.eps);
+      if (t == 0 && row + r < a.rows) a.rstd[row + r] = rstd[r];
+    }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int first = (c * kThreads + t) * kV;
+      if (first >= n) continue;
       float weight[kV], bias[kV];
-      load_parameters<false>(a.weight, first, n, weight);
-      load_parameters<false>(a.bias, first, n, bias);
+      load_parameters<kFast>(a.weight, first, n, weight);
+      load_parameters<kFast>(a.bias, first, n, bias);
 #pragma unroll
-      for (int j = 0; j < kV; ++j) x[c][j] = fmaf(x[c][j] * rstd, weight[j], bias[j]);
+      for (int r = 0; r < kRows; ++r) {
+        if (row + r >= a.rows) continue;
+        float x[kV];
+        unpack(raw[r][c], x);
+#pragma unroll
+        for (int j = 0; j < kV; ++j) x[j] = fmaf((x[j] - mean[r]) * rstd[r], weight[j], bias[j]);
+        store_chunk(team_row<T, kFast>(a.out, row + r), a.out.step, n, kFast, first, x);
+      }
     }
-    store_row<kThreads>(row_at<T>(a.out, row), a.out.step, n, a.fast, t, x);
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_constant__ Forward a) {
-  __shared__ float shared[kWarp];
+  __shared__ double shared[2 * (kLongThreads / kWarp)];
   const float count = static_cast<float>(a.n);
+  int turn = 0;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* x = row_at<const T>(a.x, row);
     T* out = row_at<T>(a.out, row);
     float mean = 0;
     if (a.mean != nullptr) {
-#pragma unroll 1
-      for (int pass = 0; pass < 2; ++pass) {
-        float sum = 0;
+      double sum[1] = {0};
 #pragma unroll 8
-        for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) sum += load_one(x + i * a.x.step) - mean;
-        mean += block_sum<kLongThreads>(sum, shared) / count;
-      }
+      for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) sum[0] += load_one(x + i * a.x.step);
+      row_sum<kLongThreads>(sum, shared, turn);
+      mean = static_cast<float>(sum[0] / static_cast<double>(a.n));
       if (threadIdx.x == 0) a.mean[row] = mean;
     }
-    float squares = 0;
+    float squares[1] = {0};
 #pragma unroll 8
     for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) {
       const float centred = load_one(x + i * a.x.step) - mean;
-      squares = fmaf(centred, centred, squares);
+      squares[0] = fmaf(centred, centred, squares[0]);
     }
-    const float rstd = 1.0f / sqrtf(block_sum<kLongThreads>(squares, shared) / count + a.eps);
+    row_sum<kLongThreads>(squares, shared, turn);
+    const float rstd = 1.0f / sqrtf(squares[0] / count + a.eps);
     if (threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads)
@@ -171,10 +243,35 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
   }
 }
 
-template <class T, int kThreads, int kNumbers>
+template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
 void forward_rows(const Forward& a, cudaStream_t stream) {
   constexpr int kBlock = kBlockThreads<kThreads>;
-  norm_kernel<T, kThreads, kNumbers><<<blocks_for(a.rows, kBlock / kThreads, kMostBlocks), kBlock, 0, stream>>>(a);
+  norm_kernel<T, kThreads, kNumbers, kRows, kFast>
+      <<<blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock, 0, stream>>>(a);
+}
+
+// Either way the same n means the same kThreads, so views of other strides give the same bits.
+template <class T>
+void forward_fast(const Forward& a, cudaStream_t stream) {
+  constexpr bool kHalf = sizeof(T) == 2;  // a warp has 64 registers of a lane for its rows at most
+  constexpr int kTinyRows = kHalf ? 4 : 2;
+  if (a.n <= 256) return forward_rows<T, kWarp, 8, kTinyRows, true>(a, stream);
+  if (a.n <= 768) return forward_rows<T, kWarp, 24, 2, true>(a, stream);
+  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 2, true>(a, stream);
+  if (a.n <= 2048) return forward_rows<T, kWarp, 64, 1, true>(a, stream);
+  if constexpr (kHalf) {
+    if (a.n <= 4096) return forward_rows<T, kWarp, 128, 1, true>(a, stream);
+  } else {
+    if (a.n <= 4096) return forward_rows<T, 128, 32, 1, true>(a, stream);
+  }
+  forward_rows<T, 128, 64, 1, true>(a, stream);
+}
+template <class T>
+void forward_slow(const Forward& a, cudaStream_t stream) {
+  constexpr int kMost = 256 / sizeof(T);  // numbers of a lane
+  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 1, false>(a, stream);
+  if (a.n <= kMost * kWarp) return forward_rows<T, kWarp, kMost, 1, false>(a, stream);
+  forward_rows<T, 128, 64, 1, false>(a, stream);
 }
 
 void forward(const char* name, const View& x, const View& out, const View& weight, const View& bias, float* mean,
@@ -183,28 +280,17 @@ void forward(const char* name, const View& x, const View& out, const View& weigh
   if (rows == 0) return;
   with_float(name, x.dtype, [&](auto type) {
     using T = decltype(type);
-    Forward a = {rows_of(x),
-                 rows_of(out),
-                 parameter_of(weight, 1.0f),
-                 parameter_of(bias, 0.0f),
-                 mean,
-                 rstd,
-                 rows,
-                 n,
-                 static_cast<float>(eps),
-                 false};
-    a.fast = vector_rows<T>(a.x, n) && vector_rows<T>(a.out, n);
+    const Forward a = {
+        rows_of(x), rows_of(out),           parameter_of(weight, 1.0f), parameter_of(bias, 0.0f), mean, rstd, rows,
+        n,          static_cast<float>(eps)};
+    const auto plain = [](const Parameter& p) { return p.fast || p.data == nullptr; };
     const cudaStream_t stream = stream_of(out.device);
-    if (n <= 256) {
-      forward_rows<T, 32, 8>(a, stream);
-    } else if (n <= 1024) {
-      forward_rows<T, 32, 32>(a, stream);
-    } else if (n <= 2048) {
-      forward_rows<T, 256, 8>(a, stream);
-    } else if (n <= kMostShort) {
-      forward_rows<T, 256, 32>(a, stream);
-    } else {
+    if (n > kMostShort) {
       long_norm_kernel<T><<<blocks_for(rows, 1, kMostBlocks), kLongThreads, 0, stream>>>(a);
+    } else if (plain_rows<T>(a.x, n) && plain_rows<T>(a.out, n) && plain(a.weight) && plain(a.bias)) {
+      forward_fast<T>(a, stream);
+    } else {
+      forward_slow<T>(a, stream);
     }
   });
   check_launch(name);
@@ -222,65 +308,83 @@ struct Backward {
   bool has_dx;
 };
 
-constexpr int kTeamThreads = 256;  // of a block, where a row needs no more
-constexpr int kCluster = 8;
-template <int kThreads, bool kFast>
-constexpr int kTeamBlocks = kFast&& kThreads == kTeamThreads ? 3 : 1;
+constexpr int kMostThreads = 1024;
+constexpr int kCluster = 2;  // 64 groups of two blocks are one block a multiprocessor of an H200
+constexpr int kRing = 128 * 1024;
 
-// A row's part of a thread as it lies in memory where whole vectors can be read, else as numbers.
-template <class T, int kNumbers, bool kFast>
-struct Part {
-  static constexpr int kV = kVector<T>, kVectors = kNumbers / kV;
-  uint4 raw[kVectors];
+// A thread's own part of the rows ahead, g and x, in shared memory: copies under way need no registers, and as nobody
+// else reads them no barrier.
+template <class T, int kNumbers>
+struct Ring {
+  static constexpr int kV = kVector<T>, kVectors = kNumbers / kV, kDepth = kRing / (kMostThreads * 2 * kVectors * 16);
+  uint4* mine;
+  const T *g, *x;   // of the next row to ask for
+  int slot, valid;  // `valid` vectors lie in the row
 
-  __device__ __forceinline__ void load(const T* p, int64_t, int first, int n) {
-#pragma unroll
-    for (int c = 0; c < kVectors; ++c)
-      raw[c] = first + c * kV < n ? *reinterpret_cast<const uint4*>(p + first + c * kV) : make_uint4(0, 0, 0, 0);
+  static __device__ __forceinline__ void copy(uint4* to, const T* from) {
+    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
   }
-  __device__ __forceinline__ void numbers(float (&x)[kNumbers]) const {
+  // Into the slot that was read last. Counts as a row asked for also where there is none.
+  __device__ __forceinline__ void ask(bool there, int64_t g_step, int64_t x_step) {
+    if (there) {
+      uint4* to = mine + slot * (2 * kVectors * kMostThreads);
+#pragma unroll
+      for (int c = 0; c < kVectors; ++c) {
+        if (c >= valid) continue;
+        copy(to + 2 * c * kMostThreads, g + c * kV);
+        copy(to + (2 * c + 1) * kMostThreads, x + c * kV);
+      }
+      g += g_step, x += x_step;
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    slot = slot + 1 == kDepth ? 0 : slot + 1;
+  }
+  // After kDepth rows were asked for: the oldest of them.
+  __device__ __forceinline__ void take(float (&to_g)[kNumbers], float (&to_x)[kNumbers]) const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
+    const uint4* from = mine + slot * (2 * kVectors * kMostThreads);
 #pragma unroll
     for (int c = 0; c < kVectors; ++c) {
+      const uint4 zero = make_uint4(0, 0, 0, 0);
       float part[kV];
-      unpack(raw[c], part);
+      unpack(c < valid ? from[2 * c * kMostThreads] : zero, part);
 #pragma unroll
-      for (int j = 0; j < kV; ++j) x[c * kV + j] = part[j];
+      for (int j = 0; j < kV; ++j) to_g[c * kV + j] = part[j];
+      unpack(c < valid ? from[(2 * c + 1) * kMostThreads] : zero, part);
+#pragma unroll
+      for (int j = 0; j < kV; ++j) to_x[c * kV + j] = part[j];
     }
   }
 };
+
 template <class T, int kNumbers>
-struct Part<T, kNumbers, false> {
-  float number[kNumbers];
-
-  __device__ __forceinline__ void load(const T* p, int64_t step, int first, int n) {
+__device__ __forceinline__ void load_numbers(const T* p, int64_t step, int first, int n, float (&x)[kNumbers]) {
 #pragma unroll
-    for (int j = 0; j < kNumbers; ++j) number[j] = first + j < n ? load_one(p + (first + j) * step) : 0.0f;
-  }
-  __device__ __forceinline__ void numbers(float (&x)[kNumbers]) const {
-#pragma unroll
-    for (int j = 0; j < kNumbers; ++j) x[j] = number[j];
-  }
-};
-
-// kFast: equal steps between all rows are known, which spares the registers for a division.
-template <class T, bool kFast>
-__device__ __forceinline__ T* team_row(const Rows& r, int64_t row) {
-  if constexpr (kFast) return static_cast<T*>(r.data) + row * r.outer.stride.v[0];
-  return row_at<T>(r, row);
+  for (int j = 0; j < kNumbers; ++j) x[j] = first + j < n ? load_one(p + (first + j) * step) : 0.0f;
 }
 
-// Both sums over a team of whole warps. `shared` has two numbers a warp of the block and another such half: a warp may
-// be one row ahead of the slowest, so rows take turns with the halves.
-__device__ __forceinline__ void team_sums(float& x, float& y, float2* shared, int team, int turn) {
-  x = warp_sum(x), y = warp_sum(y);
-  if (team == kWarp) return;
-  const int warps = team / kWarp, number = static_cast<int>(threadIdx.x) / team;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) % team / kWarp;
-  float2* mine = shared + turn * kWarp + number * warps;
-  if (lane == 0) mine[warp] = make_float2(x, y);
-  asm volatile("barrier.sync %0, %1;" ::"r"(1 + number), "r"(team) : "memory");
-  const float2 other = lane < warps ? mine[lane] : make_float2(0.0f, 0.0f);
-  x = warp_sum(other.x), y = warp_sum(other.y);
+// Both sums over a team of whole warps: the lower half of a warp joins x, the upper y. `shared` has two numbers for
+// each of 32 warps and another such half: a warp may be one row ahead of the slowest, so rows take turns with the
+// halves.
+__device__ __forceinline__ void team_sums(float& x, float& y, float* shared, int team, int number, int turn) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, half_lane = lane % (kWarp / 2);
+  const bool upper = lane >= kWarp / 2;
+  float sum = upper ? y : x;
+  sum += __shfl_xor_sync(kAll, upper ? x : y, kWarp / 2);
+#pragma unroll
+  for (int w = kWarp / 4; w > 0; w /= 2) sum += __shfl_xor_sync(kAll, sum, w);
+  if (team > kWarp) {
+    const int warps = team / kWarp, warp = static_cast<int>(threadIdx.x) / kWarp - number * warps;
+    float* mine = shared + 2 * (turn * kWarp + number * warps) + (upper ? warps : 0);
+    if (half_lane == 0) mine[warp] = sum;
+    asm volatile("barrier.sync %0, %1;" ::"r"(1 + number), "r"(team) : "memory");
+    sum = half_lane < warps ? mine[half_lane] : 0.0f;
+    if (half_lane + kWarp / 2 < warps) sum += mine[half_lane + kWarp / 2];
+#pragma unroll
+    for (int w = kWarp / 4; w > 0; w /= 2) sum += __shfl_xor_sync(kAll, sum, w);
+  }
+  x = __shfl_sync(kAll, sum, 0), y = __shfl_sync(kAll, sum, kWarp / 2);
 }
 
 // Adds up a thread's sums over the teams of a block and the blocks of a group; shared has n numbers a team.
@@ -305,40 +409,59 @@ __device__ __forceinline__ void join_sums(const Backward& a, const float (&sums)
   sync_cluster();  // nobody ends or writes again while others read
 }
 
-// Block k of a group has the rows k * teams + number of each round. kThreads: the most of a block.
-template <class T, int kNumbers, int kThreads, bool kFast>
-__global__ void __launch_bounds__(kThreads, kTeamBlocks<kThreads, kFast>)
-    gradient_kernel(const __grid_constant__ Backward a) {
-  // What there is room for in registers: the next row, the weight.
-  constexpr bool kAhead = kFast && kNumbers == kVector<T>, kKeep = kThreads == kTeamThreads;
-  __shared__ float shared[kThreads * kNumbers];
-  __shared__ float2 team_shared[2 * kWarp];
+// Block k of a group has the rows k * teams + number of each round. A block has all registers of a multiprocessor, 64 a
+// thread, which strided rows, with their offsets, overflow by some; rows that are plain do not.
+template <class T, int kNumbers, bool kFast>
+__global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_constant__ Backward a) {
+  extern __shared__ uint4 dynamic[];
+  __shared__ float team_shared[4 * kWarp];
   const int number = static_cast<int>(threadIdx.x) / a.team, teams = static_cast<int>(blockDim.x) / a.team;
   const int first = static_cast<int>(threadIdx.x) % a.team * kNumbers, n = static_cast<int>(a.n);
   const int block = static_cast<int>(blockIdx.x) % a.blocks;
   const int64_t group = blockIdx.x / a.blocks, begin = group * a.group_rows;
   const int rows = static_cast<int>(min(a.group_rows, a.rows - begin)), step = a.blocks * teams;
-  const float count = static_cast<float>(n);
+  const float inverse = 1.0f / static_cast<float>(n);
 
   float weight[kNumbers], weight_sum[kNumbers] = {}, bias_sum[kNumbers] = {};
-  if (kKeep) load_parameters<kFast>(a.weight, first, n, weight);
-  Part<T, kNumbers, kFast> raw_g, raw_x;
-  float next_mean = 0, next_rstd = 0;
-  const auto load = [&](int i) {
-    const int64_t row = begin + i;
-    raw_g.load(team_row<const T, kFast>(a.grad, row), a.grad.step, first, n);
-    raw_x.load(team_row<const T, kFast>(a.x, row), a.x.step, first, n);
-    next_mean = a.mean != nullptr ? a.mean[row] : 0.0f, next_rstd = a.rstd[row];
-  };
+  // The weight waits in shared memory too: there are no registers left for it.
+  float4* const own_weight = reinterpret_cast<float4*>(dynamic) + kRing / 16 + threadIdx.x;
   int i = block * teams + number;  // counts from the group's first row
-  if (kAhead && i < rows) load(i);
+  float next_mean = 0, next_rstd = 0;
+  const auto load_next = [&](int next) {
+    if (next >= rows) return;
+    next_mean = a.mean != nullptr ? a.mean[begin + next] : 0.0f, next_rstd = a.rstd[begin + next];
+  };
+  load_next(i);
+  Ring<T, kNumbers> ring;
+  if constexpr (kFast) {
+    load_parameters<kFast>(a.weight, first, n, weight);
+#pragma unroll
+    for (int j = 0; j < kNumbers; j += 4)
+      own_weight[j / 4 * kMostThreads] = make_float4(weight[j], weight[j + 1], weight[j + 2], weight[j + 3]);
+    ring.mine = dynamic + threadIdx.x, ring.slot = 0;
+    ring.g = team_row<const T, kFast>(a.grad, begin + i) + first;
+    ring.x = team_row<const T, kFast>(a.x, begin + i) + first;
+    ring.valid = first < n ? (n - first) / kVector<T> : 0;
+#pragma unroll
+    for (int k = 0; k < Ring<T, kNumbers>::kDepth; ++k)
+      ring.ask(i + k * step < rows, step * a.grad.outer.stride.v[0], step * a.x.outer.stride.v[0]);
+  }
   for (int turn = 0; i < rows; i += step, turn ^= 1) {
-    if (!kAhead) load(i);
-    if (!kKeep) load_parameters<kFast>(a.weight, first, n, weight);
     float g[kNumbers], x[kNumbers], sum = 0, dot = 0;
-    raw_g.numbers(g), raw_x.numbers(x);
+    if constexpr (kFast) {
+      ring.take(g, x);
+#pragma unroll
+      for (int j = 0; j < kNumbers; j += 4) {
+        const float4 w = own_weight[j / 4 * kMostThreads];
+        weight[j] = w.x, weight[j + 1] = w.y, weight[j + 2] = w.z, weight[j + 3] = w.w;
+      }
+    } else {
+      load_parameters<kFast>(a.weight, first, n, weight);
+      load_numbers(row_at<const T>(a.grad, begin + i), a.grad.step, first, n, g);
+      load_numbers(row_at<const T>(a.x, begin + i), a.x.step, first, n, x);
+    }
     const float mean = next_mean, rstd = next_rstd;
-    if (kAhead && i + step < rows) load(i + step);
+    load_next(i + step);
 #pragma unroll
     for (int j = 0; j < kNumbers; ++j) {
       x[j] = (x[j] - mean) * rstd;
@@ -346,9 +469,12 @@ __global__ void __launch_bounds__(kThreads, kTeamBlocks<kThreads, kFast>)
       g[j] = __fmul_rn(g[j], weight[j]);
       sum += g[j], dot = fmaf(g[j], x[j], dot);
     }
+    if (a.has_dx) team_sums(sum, dot, team_shared, a.team, number, turn);
+    if constexpr (kFast)
+      ring.ask(i + ring.kDepth * step < rows, step * a.grad.outer.stride.v[0],
+               step * a.x.outer.stride.v[0]);  // what lay in its slot has been used
     if (!a.has_dx) continue;
-    team_sums(sum, dot, team_shared, a.team, turn);
-    const float h_mean = a.mean != nullptr ? sum / count : 0.0f, slope = -(dot / count);
+    const float h_mean = a.mean != nullptr ? sum * inverse : 0.0f, slope = -(dot * inverse);
     T* to = team_row<T, kFast>(a.dx, begin + i);
 #pragma unroll
     for (int j = 0; j < kNumbers; ++j) x[j] = fmaf(x[j], slope, g[j] - h_mean) * rstd;
@@ -366,6 +492,8 @@ __global__ void __launch_bounds__(kThreads, kTeamBlocks<kThreads, kFast>)
       }
     }
   }
+  __syncthreads();  // the ring becomes room for the sums
+  float* shared = reinterpret_cast<float*>(dynamic);
   if (a.weight_sums != nullptr) join_sums(a, weight_sum, shared, first, teams, number, group, block, a.weight_sums);
   if (a.bias_sums != nullptr) join_sums(a, bias_sum, shared, first, teams, number, group, block, a.bias_sums);
 }
@@ -441,14 +569,15 @@ __global__ void __launch_bounds__(kColumnThreads) join_kernel(Join a, Join b, in
   }
 }
 
-template <class T, int kNumbers, int kThreads>
+template <class T, int kNumbers>
 void launch_teams(const char* name, Backward& a, int64_t groups, bool fast, Device device) {
   a.team = static_cast<int>(parts(parts(a.n, kNumbers), kWarp)) * kWarp;
   a.blocks = cluster_blocks(device, kCluster);
-  const int threads = kThreads == kTeamThreads ? kTeamThreads / a.team * a.team : a.team;
-  launch_clusters(name,
-                  fast ? gradient_kernel<T, kNumbers, kThreads, true> : gradient_kernel<T, kNumbers, kThreads, false>,
-                  static_cast<unsigned>(groups), a.blocks, threads, device, a);
+  const int fit = kMostThreads / a.team, teams = a.team > kWarp && fit > 15 ? 15 : fit;  // 15 named barriers
+  const int join = kMostThreads * kNumbers * static_cast<int>(sizeof(float));            // or the weight
+  launch_clusters_shared(name, fast ? gradient_kernel<T, kNumbers, true> : gradient_kernel<T, kNumbers, false>,
+                         static_cast<unsigned>(groups), a.blocks, teams * a.team, fast ? kRing + join : join, device,
+                         a);
 }
 
 template <class T>
@@ -482,15 +611,13 @@ void backward(const char* name, const RmsNormBackwardArgs& r, const float* mean,
   if (a.rows > 0) {
     with_float(name, r.x.dtype, [&](auto type) {
       using T = decltype(type);
-      const auto plain = [&](const Rows& rows) { return vector_rows<T>(rows, a.n) && rows.outer.size.rank <= 1; };
-      const bool fast =
-          plain(a.grad) && plain(a.x) && (!a.has_dx || plain(a.dx)) && (a.weight.fast || a.weight.data == nullptr);
+      const bool fast = plain_rows<T>(a.grad, a.n) && plain_rows<T>(a.x, a.n) &&
+                        (!a.has_dx || plain_rows<T>(a.dx, a.n)) && (a.weight.fast || a.weight.data == nullptr);
       if (a.n > kMostShort) return launch_long<T>(name, a, groups, device);
       constexpr int kV = kVector<T>;
-      if (a.n <= kTeamThreads * kV) return launch_teams<T, kV, kTeamThreads>(name, a, groups, fast, device);
-      if (a.n <= 1024 * kV) return launch_teams<T, kV, 1024>(name, a, groups, fast, device);
+      if (a.n <= kMostThreads * kV) return launch_teams<T, kV>(name, a, groups, fast, device);
       // Two vectors a thread: the weight's second has to be there too.
-      if constexpr (kV < 8) launch_teams<T, 8, 1024>(name, a, groups, fast && a.n % 8 == 0, device);
+      if constexpr (kV < 8) launch_teams<T, 8>(name, a, groups, fast && a.n % 8 == 0, device);
     });
   }
   if (!has_weight && !has_bias) return;

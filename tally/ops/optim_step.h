@@ -12,8 +12,8 @@ namespace tally {
 // are f32 (f64 for an f64 param), param and grad f32 or bf16 (both f64 or neither).
 void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v, const AdamwScalars& scalars);
 
-// Many tensors in few launches, each with a weight decay of its own (the scalars' is not looked at). A bf16 param with a
-// master (f32) becomes the rounded copy of the master, which is what steps.
+// Many tensors in few launches, each with a weight decay of its own (the scalars' is not looked at). A bf16 param with
+// a master (f32) becomes the rounded copy of the master, which is what steps.
 struct AdamwTensors {
   Tensor param, grad, m, v, master;  // master may be undefined
   double weight_decay = 0;

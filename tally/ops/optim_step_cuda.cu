@@ -33,14 +33,9 @@ struct Factors {
 
 Factors factors_of(const AdamwScalars& s) {
   const auto f = [](double x) { return static_cast<float>(x); };
-  return {f(s.beta1),
-          f(1 - s.beta1),
-          f(s.beta2),
-          f(1 - s.beta2),
-          f(s.lr / s.correction1),
-          f(1 / __builtin_sqrt(s.correction2)),
-          f(s.eps),
-          f(s.grad_scale)};
+  return {f(s.beta1),     f(1 - s.beta1),          f(s.beta2),
+          f(1 - s.beta2), f(s.lr / s.correction1), f(1 / __builtin_sqrt(s.correction2)),
+          f(s.eps),       f(s.grad_scale)};
 }
 
 __device__ __forceinline__ void update(const Factors& f, float decay, float& param, float grad, float& m, float& v) {
@@ -118,8 +113,8 @@ struct Strides {
 
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads)
-    adamw_strided(Factors f, float decay, const __grid_constant__ Strides s, P* param, const G* grad, float* m, float* v,
-                  float* master, int64_t n) {
+    adamw_strided(Factors f, float decay, const __grid_constant__ Strides s, P* param, const G* grad, float* m,
+                  float* v, float* master, int64_t n) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < n; k += step) {
     int64_t rest = k, param_at = 0, grad_at = 0, m_at = 0, v_at = 0, master_at = 0;

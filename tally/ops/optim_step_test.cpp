@@ -92,7 +92,8 @@ TEST(AdamwStep, ManyAtOnce) {
       const State s = random_state(size, dtype, dtype, DType::kF32);
       list->push_back({s.param, s.grad, s.m, s.v, {}, i % 5 * 0.1});
       if (i % 4 == 0) list->back().master = to(s.param, DType::kF32);
-      for (Tensor* t : {&list->back().param, &list->back().grad, &list->back().m, &list->back().v, &list->back().master})
+      for (Tensor* t :
+           {&list->back().param, &list->back().grad, &list->back().m, &list->back().v, &list->back().master})
         if (t->defined()) *t = to(*t, test::test_device());
     }
   }

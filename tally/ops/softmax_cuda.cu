@@ -1,6 +1,7 @@
-// Softmax on a CUDA device: a row lies in the registers of a warp (up to 1024 numbers) or of a block, so memory is read
+// Softmax on a CUDA device: a row lies in the registers of a warp (up to 2048 numbers) or of a block, so memory is read
 // and written once; longer rows are read three times by one block, which the second-level cache serves. How a row is
-// spread over threads depends on its length and dtype only.
+// spread over threads depends on its length only; numbers a thread are few enough for some 64 KB of loads under way on
+// a multiprocessor.
 #include "tally/ops/device_rows.cuh"
 #include "tally/ops/softmax_kernels.h"
 
@@ -8,11 +9,14 @@ namespace tally::cuda {
 
 namespace {
 
-constexpr int kWarps = 8;  // a block, where a warp has a row
 constexpr int kLongThreads = 1024;
 
 template <int kThreads>
-constexpr int kBlockThreads = kThreads == kWarp ? kWarp* kWarps : kThreads;
+constexpr int kBlockThreads = kThreads == kWarp ? 128 : kThreads;
+
+// Blocks for as many threads on a multiprocessor as have `registers` each.
+// Blocks of a multiprocessor whose threads have `registers` each.
+constexpr int blocks_of(int threads, int registers) { return 65536 / registers / threads; }
 
 __device__ __forceinline__ float shift_of(float most) {
   return most == -INFINITY ? 0.0f : most;  // -inf throughout: exp(-inf) = 0 everywhere
@@ -21,30 +25,32 @@ __device__ __forceinline__ float scale_of(float sum) { return 1.0f / (sum == 0.0
 
 // kThreads threads a row, kNumbers numbers a thread.
 template <class T, int kThreads, int kNumbers>
-__global__ void __launch_bounds__(kBlockThreads<kThreads>, kThreads == 1024 ? 1
-                                                           : kNumbers == 8  ? 4
-                                                                            : 3)
+__global__ void __launch_bounds__(kBlockThreads<kThreads>,
+                                  blocks_of(kBlockThreads<kThreads>, kNumbers + (kThreads == kWarp ? 40 : 32)))
     softmax_kernel(const __grid_constant__ Rows in, const __grid_constant__ Rows out, int64_t rows, int n, bool fast) {
   constexpr int kV = kVector<T>, kChunks = kNumbers / kV, kRows = kBlockThreads<kThreads> / kThreads;
-  __shared__ float shared[kWarp];
+  __shared__ double shared[2 * (kThreads / kWarp)];
   const int t = threadIdx.x % kThreads;
+  int turn = 0;
   for (int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads; row < rows;
        row += int64_t{gridDim.x} * kRows) {
     float x[kChunks][kV];
     load_row<kThreads>(row_at<const T>(in, row), in.step, n, fast, t, -INFINITY, x);
-    float most = -INFINITY, sum = 0;
+    float most[1] = {-INFINITY}, sum[1] = {0};
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j) most = fmaxf(most, x[c][j]);  // NaN is passed over; the sum finds it
+      for (int j = 0; j < kV; ++j) most[0] = fmaxf(most[0], x[c][j]);  // NaN is passed over; the sum finds it
     }
-    const float shift = shift_of(block_max<kThreads>(most, shared));
+    row_max<kThreads>(most, shared, turn);
+    const float shift = shift_of(most[0]);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j) x[c][j] = expf(x[c][j] - shift), sum = __fadd_rn(sum, x[c][j]);
+      for (int j = 0; j < kV; ++j) x[c][j] = expf(x[c][j] - shift), sum[0] = __fadd_rn(sum[0], x[c][j]);
     }
-    const float scale = scale_of(block_sum<kThreads>(sum, shared));
+    row_sum<kThreads>(sum, shared, turn);
+    const float scale = scale_of(sum[0]);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
@@ -55,28 +61,29 @@ __global__ void __launch_bounds__(kBlockThreads<kThreads>, kThreads == 1024 ? 1
 }
 
 template <class T, int kThreads, int kNumbers>
-__global__ void __launch_bounds__(kBlockThreads<kThreads>)
+__global__ void __launch_bounds__(kBlockThreads<kThreads>, blocks_of(kBlockThreads<kThreads>, 2 * kNumbers + 40))
     gradient_kernel(const __grid_constant__ Rows grad, const __grid_constant__ Rows y, const __grid_constant__ Rows dx,
                     int64_t rows, int n, bool fast) {
   constexpr int kV = kVector<T>, kChunks = kNumbers / kV, kRows = kBlockThreads<kThreads> / kThreads;
-  __shared__ float shared[kWarp];
+  __shared__ double shared[2 * (kThreads / kWarp)];
   const int t = threadIdx.x % kThreads;
+  int turn = 0;
   for (int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kThreads; row < rows;
        row += int64_t{gridDim.x} * kRows) {
     float g[kChunks][kV], p[kChunks][kV];
     load_row<kThreads>(row_at<const T>(grad, row), grad.step, n, fast, t, 0.0f, g);
     load_row<kThreads>(row_at<const T>(y, row), y.step, n, fast, t, 0.0f, p);
-    float dot = 0;
+    float dot[1] = {0};
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j) dot = fmaf(g[c][j], p[c][j], dot);
+      for (int j = 0; j < kV; ++j) dot[0] = fmaf(g[c][j], p[c][j], dot[0]);
     }
-    dot = block_sum<kThreads>(dot, shared);
+    row_sum<kThreads>(dot, shared, turn);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-      for (int j = 0; j < kV; ++j) g[c][j] = p[c][j] * (g[c][j] - dot);
+      for (int j = 0; j < kV; ++j) g[c][j] = p[c][j] * (g[c][j] - dot[0]);
     }
     store_row<kThreads>(row_at<T>(dx, row), dx.step, n, fast, t, g);
   }
@@ -198,14 +205,18 @@ void softmax(const SoftmaxArgs& a) {
     const bool fast = vector_rows<T>(x, n) && vector_rows<T>(out, n);
     if (n <= 256) {
       forward<T, 32, 8>(a, x, out, rows, n, fast);
+    } else if (n <= 768) {
+      forward<T, 32, 24>(a, x, out, rows, n, fast);
     } else if (n <= 1024) {
       forward<T, 32, 32>(a, x, out, rows, n, fast);
     } else if (n <= 2048) {
-      forward<T, 256, 8>(a, x, out, rows, n, fast);
+      forward<T, 32, 64>(a, x, out, rows, n, fast);
+    } else if (n <= 4096) {
+      forward<T, 128, 32>(a, x, out, rows, n, fast);
     } else if (n <= 8192) {
-      forward<T, 256, 32>(a, x, out, rows, n, fast);
+      forward<T, 128, 64>(a, x, out, rows, n, fast);
     } else if (n <= 16384) {
-      forward<T, 1024, 16>(a, x, out, rows, n, fast);
+      forward<T, 256, 64>(a, x, out, rows, n, fast);
     } else {
       long_softmax_kernel<T>
           <<<blocks_for(rows, 1, kMostBlocks), kLongThreads, 0, stream_of(a.device())>>>(x, out, rows, n, fast);
@@ -223,14 +234,18 @@ void softmax_backward(const SoftmaxBackwardArgs& a) {
     const bool fast = vector_rows<T>(grad, n) && vector_rows<T>(y, n) && vector_rows<T>(dx, n);
     if (n <= 256) {
       backward<T, 32, 8>(a, grad, y, dx, rows, n, fast);
+    } else if (n <= 768) {
+      backward<T, 32, 24>(a, grad, y, dx, rows, n, fast);
     } else if (n <= 1024) {
       backward<T, 32, 32>(a, grad, y, dx, rows, n, fast);
     } else if (n <= 2048) {
-      backward<T, 256, 8>(a, grad, y, dx, rows, n, fast);
+      backward<T, 32, 64>(a, grad, y, dx, rows, n, fast);
+    } else if (n <= 4096) {
+      backward<T, 128, 32>(a, grad, y, dx, rows, n, fast);
     } else if (n <= 8192) {
-      backward<T, 256, 32>(a, grad, y, dx, rows, n, fast);
+      backward<T, 128, 64>(a, grad, y, dx, rows, n, fast);
     } else if (n <= 16384) {
-      backward<T, 1024, 16>(a, grad, y, dx, rows, n, fast);
+      backward<T, 256, 64>(a, grad, y, dx, rows, n, fast);
     } else {
       long_gradient_kernel<T>
           <<<blocks_for(rows, 1, kMostBlocks), kLongThreads, 0, stream_of(a.device())>>>(grad, y, dx, rows, n, fast);

@@ -1,6 +1,6 @@
 // AdamW (Loshchilov and Hutter 2017): decoupled decay first, bias-corrected moments, one pass a parameter with the
-// clip factor folded in. Moments are f32 whatever the parameter's dtype (f64 for f64). A parameter of bf16 is the rounded
-// copy of an f32 master, which is what steps: bf16 would lose steps below its eight bits.
+// clip factor folded in. Moments are f32 whatever the parameter's dtype (f64 for f64). A parameter of bf16 is the
+// rounded copy of an f32 master, which is what steps: bf16 would lose steps below its eight bits.
 #include <cmath>
 
 #include "tally/base/error.h"

@@ -51,8 +51,7 @@ class Yardsticks {
   Hardware hardware() const {
     Hardware h;
     const double moved = static_cast<double>(8 * from_.numel());
-    h.fma_flops =
-        static_cast<double>(ProbeArgs{out_.raw(), rounds()}.cost().matmul_flops) / median_of(probe_seconds_);
+    h.fma_flops = static_cast<double>(ProbeArgs{out_.raw(), rounds()}.cost().matmul_flops) / median_of(probe_seconds_);
     h.bytes.points = {{moved, moved / median_of(copy_seconds_)}};
     return h;
   }
@@ -214,8 +213,7 @@ ReadProbe::ReadProbe(int64_t bytes, Device device)
       out_(filled((buffer_.numel() + ReadProbeArgs::kPiece - 1) / ReadProbeArgs::kPiece, device)) {}
 
 double ReadProbe::seconds() {
-  return seconds_of([&] { launch(&Kernels::read_probe, ReadProbeArgs{buffer_.raw(), out_.raw()}); },
-                    buffer_.device());
+  return seconds_of([&] { launch(&Kernels::read_probe, ReadProbeArgs{buffer_.raw(), out_.raw()}); }, buffer_.device());
 }
 
 }  // namespace tally

@@ -63,7 +63,8 @@ StepBench bench_step(const RunConfig& config, const Hardware& hardware, double s
   }
   Profiler profiler(device);
   const SteadyTime second = steady_now();
-  while (profiler.steps() < kLeastSteps || (seconds_since(second) < seconds / 2 && profiler.steps() < static_cast<int64_t>(kMostSteps))) {
+  while (profiler.steps() < kLeastSteps ||
+         (seconds_since(second) < seconds / 2 && profiler.steps() < static_cast<int64_t>(kMostSteps))) {
     profiler.begin_step(state.step + 1);
     train_step(config, state, fill);
     profiler.end_step();
@@ -156,8 +157,7 @@ DecodeBench bench_decode(const ModelConfig& config, const DecodeOptions& options
       read = so_far, last = steady_now();
       return true;
     });
-    if (!probe) probe.emplace(static_cast<int64_t>(bytes / static_cast<double>(token_seconds.size())),
-                    options.device);
+    if (!probe) probe.emplace(static_cast<int64_t>(bytes / static_cast<double>(token_seconds.size())), options.device);
     read_rates.push_back(probe->bytes() / probe->seconds());
   }
   b.tokens = static_cast<int64_t>(token_seconds.size());

@@ -19,11 +19,11 @@ struct DataConfig {
 
 struct TrainConfig {
   int64_t steps = 1000;
-  int64_t batch = 12;      // sequences of a micro-batch
-  int64_t context = 0;     // tokens of a sequence; 0: the model's context
-  int64_t accumulate = 1;  // micro-batches of a step
+  int64_t batch = 12;          // sequences of a micro-batch
+  int64_t context = 0;         // tokens of a sequence; 0: the model's context
+  int64_t accumulate = 1;      // micro-batches of a step
   std::string device = "cpu";  // or "cuda", "cuda:N"
-  int64_t seed = 1;        // of the initial values, the batches and the dropout
+  int64_t seed = 1;            // of the initial values, the batches and the dropout
   int64_t log_every = 10;
   int64_t eval_every = 200;        // 0: never
   int64_t eval_batches = 0;        // 0: the whole validation set

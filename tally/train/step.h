@@ -20,7 +20,7 @@ struct TrainState {
   Tensor ids, targets;  // (batch, context) i32, Category::kData; every batch is written here
   // Calls write(ids, targets) on host memory of their shape and brings it to the device.
   void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
-  int64_t step = 0;     // steps done
+  int64_t step = 0;  // steps done
 
  private:
   std::vector<int32_t> host_;  // of a device other than the CPU: ids, then targets

@@ -36,15 +36,13 @@ Plan plan_that_fits(const RunConfig& config, const Hardware* hardware, int64_t e
   Plan plan = plan_run(config, hardware, eval_rows);
   const Device device = config.device();
   require_device(device);
-  const double machine =
-      device.kind == DeviceKind::kCuda
-          ? static_cast<double>(device_info(device).free_bytes)
-          : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double machine = device.kind == DeviceKind::kCuda ? static_cast<double>(device_info(device).free_bytes)
+                                                          : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                                                                static_cast<double>(::sysconf(_SC_PAGESIZE));
   const double needed = static_cast<double>(std::max(plan.step.bytes(), plan.eval.bytes()));
   if (machine > 0 && needed > machine)
-    fail("the plan needs {} at its peak ({}); {} has {}: lower train.batch or train.context",
-         bytes_text(needed), plan.step.moment, device.kind == DeviceKind::kCpu ? "this machine" : name_of(device),
-         bytes_text(machine));
+    fail("the plan needs {} at its peak ({}); {} has {}: lower train.batch or train.context", bytes_text(needed),
+         plan.step.moment, device.kind == DeviceKind::kCpu ? "this machine" : name_of(device), bytes_text(machine));
   return plan;
 }
 

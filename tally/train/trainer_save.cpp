@@ -1,4 +1,6 @@
 // What a run leaves on the disk: checkpoints, ledger.json, report.html, profile.json and trace.json.
+#include <malloc.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -98,6 +100,7 @@ void Trainer::refresh_report() {
   const SteadyTime begin = steady_now();
   if (begin < next_report_) return;
   const bool both = write_ledger() && write_report();
+  ::malloc_trim(0);  // the report reads all of the run's lines; what that took goes back, or a long run would grow
   const SteadyTime end = steady_now();
   next_report_ = both ? end + 49 * (end - begin) : SteadyTime::max();
 }

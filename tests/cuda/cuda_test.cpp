@@ -12,6 +12,7 @@
 #include "tally/ops/dropout.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/embedding.h"
+#include "tally/ops/linear_cross_entropy.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/norm.h"
 #include "tally/ops/op_test.h"
@@ -83,8 +84,8 @@ void compare(const Case& c, DType dtype) {
       changed += got[k][i] != again[k][i];
     }
     const double allowed = (dtype == DType::kBF16 ? c.bf16 : c.f32) * largest;
-    EXPECT_LE(worst, allowed) << (k ? "gradient " : "result ") << (k ? k - 1 : 0) << " at " << at << ": "
-                              << got[k][at] << ", on the CPU " << want[k][at];
+    EXPECT_LE(worst, allowed) << (k ? "gradient " : "result ") << (k ? k - 1 : 0) << " at " << at << ": " << got[k][at]
+                              << ", on the CPU " << want[k][at];
     EXPECT_EQ(changed, 0u) << "result " << k << " of a second run differs";
   }
 }
@@ -115,15 +116,30 @@ std::vector<Case> large_cases() {
                    }});
   for (const auto& [m, k, n] : {std::tuple(512, 768, 2304), {300, 1024, 1000}, {65, 64, 50304}, {1, 2048, 512}})
     all.push_back({"linear", {{m, k}, {n, k}}, [](V x) { return linear(x[0], x[1]); }, 0.02, 1e-4});
-  all.push_back({"linear with bias", {{512, 768}, {768, 768}, {768}}, [](V x) { return linear(x[0], x[1], x[2]); }, 0.02, 1e-4});
+  all.push_back(
+      {"linear with bias", {{512, 768}, {768, 768}, {768}}, [](V x) { return linear(x[0], x[1], x[2]); }, 0.02, 1e-4});
+  // Weights of 1/sqrt(768), so that GELU sees numbers of size 1.
+  all.push_back({"gelu_tanh_mlp",
+                 {{512, 768}, {3072, 768}, {3072}, {768, 3072}, {768}},
+                 [](V x) {
+                   const auto scaled = [](const Tensor& t) { return affine(t, 0.036f, 0.0f); };
+                   return gelu_tanh_mlp(x[0], scaled(x[1]), x[2], scaled(x[3]), x[4]);
+                 },
+                 0.02,
+                 1e-4});
   all.push_back({"matmul", {{3, 4, 100, 60}, {4, 60, 70}}, [](V x) { return matmul(x[0], x[1]); }, 0.02, 1e-4});
   for (const bool causal : {false, true})
     for (const int64_t d : {32, 64, 96, 128, 80, 256})
-      for (const auto& [b, tq, tk, h, hkv] :
-           {std::tuple(1, 200, 200, 2, 2), {2, 129, 129, 4, 2}, {1, 70, 300, 4, 1}, {1, 1, 513, 4, 2}, {1, 300, 70, 2, 2}})
-        all.push_back({"attention", {{b, tq, h, d}, {b, tk, hkv, d}, {b, tk, hkv, d}}, [=](V x) {
-                         return attention(x[0], x[1], x[2], causal);
-                       }, 0.03, 1e-4});
+      for (const auto& [b, tq, tk, h, hkv] : {std::tuple(1, 200, 200, 2, 2),
+                                              {2, 129, 129, 4, 2},
+                                              {1, 70, 300, 4, 1},
+                                              {1, 1, 513, 4, 2},
+                                              {1, 300, 70, 2, 2}})
+        all.push_back({"attention",
+                       {{b, tq, h, d}, {b, tk, hkv, d}, {b, tk, hkv, d}},
+                       [=](V x) { return attention(x[0], x[1], x[2], causal); },
+                       0.03,
+                       1e-4});
   return all;
 }
 
@@ -140,7 +156,8 @@ std::vector<int32_t> zipf_ids(int64_t n, int64_t limit) {
   std::vector<int32_t> ids(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     const double u = uniform_from_u32(random_u32(3, 4, static_cast<uint64_t>(i)));
-    ids[static_cast<size_t>(i)] = static_cast<int32_t>(std::min<double>(static_cast<double>(limit - 1), std::pow(static_cast<double>(limit), u) - 1));
+    ids[static_cast<size_t>(i)] = static_cast<int32_t>(
+        std::min<double>(static_cast<double>(limit - 1), std::pow(static_cast<double>(limit), u) - 1));
   }
   return ids;
 }
@@ -165,6 +182,30 @@ TEST(Cuda, Embedding) {
     for (size_t i = 0; i < grad[0].size(); ++i)
       worst = std::max(worst, std::abs(grad[0][i] - grad[1][i])), largest = std::max(largest, std::abs(grad[0][i]));
     EXPECT_LE(worst, 1e-5 * largest);
+  }
+}
+
+TEST(Cuda, HeadAndLossInChunks) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    std::vector<double> results_of[2][3];
+    for (int k = 0; k < 2; ++k) {
+      const Device device = k ? cuda_device() : kCpu;
+      Tensor x = to(values({1500, 64}, dtype, 1), device), w = to(values({5000, 64}, dtype, 2), device);
+      x.set_requires_grad(), w.set_requires_grad();
+      std::vector<int32_t> wanted = zipf_ids(1500, 5000);
+      for (size_t i = 0; i < wanted.size(); i += 11) wanted[i] = -100;
+      const Tensor loss = linear_cross_entropy(x, w, to(Tensor::from(wanted, Dims(1500)), device), -100, 512);
+      results_of[k][0] = loss.to_vector();
+      backward(loss);
+      results_of[k][1] = x.grad().to_vector(), results_of[k][2] = w.grad().to_vector();
+    }
+    for (int r = 0; r < 3; ++r) {
+      double worst = 0, largest = 0;
+      for (size_t i = 0; i < results_of[0][r].size(); ++i)
+        worst = std::max(worst, std::abs(results_of[0][r][i] - results_of[1][r][i])),
+        largest = std::max(largest, std::abs(results_of[0][r][i]));
+      EXPECT_LE(worst, (dtype == DType::kF32 ? 1e-4 : 2e-2) * largest) << "result " << r;
+    }
   }
 }
 
