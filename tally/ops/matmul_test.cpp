@@ -4,6 +4,7 @@
 
 #include "tally/base/parallel.h"
 #include "tally/core/tape.h"
+#include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -56,13 +57,14 @@ void run_product(OpCase c) {
 }
 
 TEST(Matmul, GeluTanhMlp) {
-  for (const auto& [rows, d, hidden] : {std::tuple(1, 3, 5), {33, 2, 16}, {20, 3, 24}, {7, 4, 16}}) {
+  for (const auto& [rows, d, hidden] : {std::tuple(1, 3, 5), {33, 8, 16}, {20, 3, 24}, {7, 4, 16}}) {
     const Dims x(rows, d), w1(hidden, d), w2(d, hidden);
-    run_product({"gelu_tanh_mlp " + str(x),
-                 {{x}, {w1}, {Dims(hidden)}, {w2}, {Dims(d)}},
-                 [](const std::vector<Tensor>& t) { return gelu_tanh_mlp(t[0], t[1], t[2], t[3], t[4]); }});
+    run_product(
+        {"gelu_tanh_mlp " + str(x), {{x}, {w1}, {Dims(hidden)}, {w2}, {Dims(d)}}, [](const std::vector<Tensor>& t) {
+           return gelu_tanh_mlp(t[0], affine(t[1], 0.3f, 0), t[2], t[3], t[4]);
+         }});
     run_product({"gelu_tanh_mlp without biases " + str(x), {{x}, {w1}, {w2}}, [](const std::vector<Tensor>& t) {
-                   return gelu_tanh_mlp(t[0], t[1], {}, t[2], {});
+                   return gelu_tanh_mlp(t[0], affine(t[1], 0.3f, 0), {}, t[2], {});
                  }});
   }
 }

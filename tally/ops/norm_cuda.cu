@@ -410,7 +410,7 @@ __device__ __forceinline__ void join_sums(const Backward& a, const float (&sums)
 }
 
 // Block k of a group has the rows k * teams + number of each round. A block has all registers of a multiprocessor, 64 a
-// thread, which strided rows, with their offsets, overflow by some; rows that are plain do not.
+// thread: the rows' offsets spill some where rows are strided, nothing in the loop over rows where they are plain.
 template <class T, int kNumbers, bool kFast>
 __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_constant__ Backward a) {
   extern __shared__ uint4 dynamic[];

@@ -14,7 +14,6 @@ constexpr int kLongThreads = 1024;
 template <int kThreads>
 constexpr int kBlockThreads = kThreads == kWarp ? 128 : kThreads;
 
-// Blocks for as many threads on a multiprocessor as have `registers` each.
 // Blocks of a multiprocessor whose threads have `registers` each.
 constexpr int blocks_of(int threads, int registers) { return 65536 / registers / threads; }
 
@@ -23,7 +22,8 @@ __device__ __forceinline__ float shift_of(float most) {
 }
 __device__ __forceinline__ float scale_of(float sum) { return 1.0f / (sum == 0.0f ? 1.0f : sum); }
 
-// kThreads threads a row, kNumbers numbers a thread.
+// kThreads threads a row, kNumbers numbers a thread. With 64, a warp's row leaves no registers for its address, which
+// is spilled: a few loads a row.
 template <class T, int kThreads, int kNumbers>
 __global__ void __launch_bounds__(kBlockThreads<kThreads>,
                                   blocks_of(kBlockThreads<kThreads>, kNumbers + (kThreads == kWarp ? 40 : 32)))
