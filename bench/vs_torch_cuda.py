@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Tally against PyTorch on a card: training steps of the same models on the same batches, everything included.
 
-    bench/vs_torch_cuda.py DATA [--only gpt2-b64,gpt2-b4,char,llama-336m] [--rounds 3] [--write]
+    bench/vs_torch_cuda.py DATA [--only gpt2-b64,gpt2-b4,char,llama-336m] [--rounds 3] [--char-data DATA] > FILE
+    bench/vs_torch_cuda.py --publish FILE     writes the lines of FILE, from a GPU host, into docs/benchmarks.md
 
-DATA is a folder made by `tally data build` (a vocabulary of at most 50,304). Tally computes in bf16 with f32 masters,
+DATA are folders made by `tally data build`: a vocabulary of at most 32,000, and for `char` one of characters. Tally computes in bf16 with f32 masters,
 PyTorch under autocast with f32 parameters; both clip, run AdamW and load their batches. Before anything is timed both
 take ten steps from the same weights and the losses must agree to 1 % (bf16). Then rounds of processes in turn; figures
 are medians over the rounds of a process's median step, its first steps left out.
@@ -27,7 +28,7 @@ CONTESTS = {
     "gpt2-b64": ([*GPT2, "--batch", "64"], ["compile"], 30, 130, 122),
     "gpt2-b4": ([*GPT2, "--batch", "4"], ["compile", "graphs"], 100, 12, 10.8),
     "char": (["--preset", "char", "--model.n_layers", "6", "--model.d_model", "384", "--model.n_heads", "6",
-              "--model.n_kv_heads", "6", "--model.d_ff", "1536", "--model.context", "256", "--model.vocab_size", "50304",
+              "--model.n_kv_heads", "6", "--model.d_ff", "1536", "--model.context", "256",
               "--batch", "64"], ["compile"], 100, 6, 10.1),
     "llama-336m": (["--preset", "llama-336m", "--batch", "16"], ["compile"], 20, 175, 169),
 }
@@ -40,7 +41,8 @@ class Contest:
     def __init__(self, options, folder, name):
         self.options, self.folder, self.name = options, folder, name
         flags, self.modes, self.steps, self.limit, self.known = CONTESTS[name]
-        self.flags = [*flags, "--data", options.data, *TRAIN]
+        self.data = options.char_data if name == "char" else options.data
+        self.flags = [*flags, "--data", self.data, *TRAIN]
         self.start = folder / f"{name}-start"
         call([options.tally, "train", *self.flags, "--out", self.start, "--steps", "0"], {})
         config = json.loads((self.start / "config.json").read_text())
@@ -57,7 +59,7 @@ class Contest:
                 "predicted_seconds": ledger["plan"]["step_seconds"]}
 
     def torch(self, mode, steps):
-        text, _ = call([self.options.python, ROOT / "bench" / "torch_train.py", self.start, "--data", self.options.data,
+        text, _ = call([self.options.python, ROOT / "bench" / "torch_train.py", self.start, "--data", self.data,
                         "--mode", mode, "--steps", steps, "--threads", "8", "--device", "cuda"], {})
         return json.loads(text.splitlines()[-1])
 
@@ -77,7 +79,7 @@ class Contest:
         rows = []
         for name, all_rounds in results.items():
             seconds, r = statistics.median(s for s, _ in all_rounds), all_rounds[0][1]
-            row = {"contest": self.name, "program": name, "step_seconds": seconds, "tokens_per_second": self.tokens / seconds,
+            row = {"contest": self.name, "rounds": self.options.rounds, "program": name, "step_seconds": seconds, "tokens_per_second": self.tokens / seconds,
                    "peak_bytes": r["peak_bytes"], "limit_ms": self.limit, "known_ms": self.known, "loss_difference": worst}
             for key in ("planned_bytes", "predicted_seconds", "card", "torch"):
                 if key in r:
@@ -103,23 +105,31 @@ def table(rows, card):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("data", type=pathlib.Path)
+    parser.add_argument("data", type=pathlib.Path, nargs="?")
+    parser.add_argument("--char-data", type=pathlib.Path)
+    parser.add_argument("--publish", type=pathlib.Path, metavar="FILE", help="standard output of a run on a GPU host")
     parser.add_argument("--only", default=",".join(CONTESTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tally", type=pathlib.Path, default=ROOT / "build" / "cuda" / "bin" / "tally")
     parser.add_argument("--python", default=sys.executable, help="one with PyTorch")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
+    if options.publish:
+        rows = [json.loads(line) for line in options.publish.read_text().splitlines() if line.startswith("{")]
+        card = next(r["card"] for r in rows if "card" in r)
+        names = ",".join(dict.fromkeys(r["contest"] for r in rows))
+        measure.write("torch-cuda", table(rows, card),
+                      f"bench/vs_torch_cuda.py DATA --only {names} --rounds {rows[0].get('rounds', 1)}", card)
+        return
+    if options.data is None:
+        parser.error("name a data folder")
     names = options.only.split(",")
+    if "char" in names and options.char_data is None:
+        parser.error("char needs --char-data DATA")
     if unknown := set(names) - set(CONTESTS):
         parser.error(f"unknown contest {', '.join(sorted(unknown))}; there are {', '.join(CONTESTS)}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for name in names for row in Contest(options, pathlib.Path(folder), name).run()]
-    card = next(r["card"] for r in rows if "card" in r)
-    text = table(rows, card)
-    print(text)
-    if options.write:
-        measure.write("torch-cuda", text, f"bench/vs_torch_cuda.py --only {options.only} --rounds {options.rounds}")
+    print(table(rows, next(r["card"] for r in rows if "card" in r)))
 
 
 if __name__ == "__main__":

@@ -135,10 +135,11 @@ def machine():
     return "unknown processor"
 
 
-def write(name, text, command):
+def write(name, text, command, where=None):
+    """Puts a section into the page. `where`: the machine, if it was not this one."""
     commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     cores = len(__import__("os").sched_getaffinity(0))
-    stamp = f"`{command}`, commit {commit}, {machine()} ({cores} threads), {datetime.date.today()}"
+    stamp = f"`{command}`, commit {commit}, {where or f'{machine()} ({cores} threads)'}, {datetime.date.today()}"
     block = f"<!-- {name} -->\n{text}\n\n{stamp}\n<!-- end {name} -->\n"
     page = PAGE.read_text() if PAGE.exists() else HEAD
     pattern = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->\n", re.S)

@@ -400,12 +400,14 @@ __device__ __forceinline__ void join_sums(const Backward& a, const float (&sums)
     for (int k = 0; k < teams; ++k) sum += shared[k * width + i];
     shared[i] = sum;  // read by this thread only so far
   }
+  __syncthreads();  // the cluster's barrier would do: racecheck does not know it
   sync_cluster();
   for (int i = block * threads + static_cast<int>(threadIdx.x); i < n; i += a.blocks * threads) {
     float sum = 0;
     for (int k = 0; k < a.blocks; ++k) sum += read_block(shared + i, k);
     out[group * n + i] = sum;
   }
+  __syncthreads();
   sync_cluster();  // nobody ends or writes again while others read
 }
 
