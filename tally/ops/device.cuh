@@ -1,8 +1,9 @@
 // What kernel files for CUDA share: numbers of f32 and bf16 read and written as f32, launches, sums over warps and
 // blocks in a fixed order. *_cuda.cu files see this (and device_rows.cuh: rows in registers, clusters), their
 // *_kernels.h, core/view.h and core/cost.h, and nothing else of Tally; they are compiled with -DTALLY_ISA=cuda, so the
-// functions that *_kernels.h declares stand in tally::cuda. Every kernel is given to the device's one stream and returns
-// at once. The same inputs give the same bits: no floating atomics, sums in an order that depends on shapes only.
+// functions that *_kernels.h declares stand in tally::cuda. Every kernel is given to the device's one stream and
+// returns at once. The same inputs give the same bits: no floating atomics, sums in an order that depends on shapes
+// only.
 #pragma once
 
 #include <cuda_runtime.h>
