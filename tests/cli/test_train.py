@@ -133,3 +133,23 @@ def test_profile_refuses_what_it_cannot_do(tally, prepared):
     assert "write --profile steps=N" in tally.error(*words, "--profile", "often")
     assert "train.steps 3 is too few" in tally.error(*words, "--profile", 3)
     assert not (tally.folder / "run").exists()
+
+
+def test_a_card_is_planned_for_where_there_is_none(tally):
+    base = ["train", "--preset", "tiny", "--dry-run"]
+    card, cpu = tally.run(*base, "--device", "cuda"), tally.run(*base)
+    assert "total" in card and card != cpu
+    # bf16 parameters step as f32 masters: 4 bytes more of optimizer for each
+    half = tally.run(*base, "--device", "cuda", "--model.dtype", "bf16")
+    number = lambda text, name: int(next(l for l in text.splitlines() if l.split()[:1] == [name]).split()[1].replace(",", ""))
+    assert number(half, "optimizer") > 1.45 * number(card, "optimizer")
+
+
+@pytest.mark.parametrize("device, said", [
+    ("gpu", "unknown device 'gpu'"), ("cuda:99", "N from 0 to 63"), ("cuda:-1", "unknown device"), ("meta", "a run needs cpu")])
+def test_devices_that_cannot_run(tally, device, said):
+    assert said in tally.error("train", "--preset", "tiny", "--dry-run", "--device", device)
+
+
+def test_f64_stays_with_the_cpu(tally):
+    assert "f64 is the CPU's" in tally.error("train", "--preset", "tiny", "--dry-run", "--device", "cuda", "--model.dtype", "f64")
