@@ -14,6 +14,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/dtype.h"
+#include "tally/core/replay.h"
 
 namespace tally {
 
@@ -77,6 +78,10 @@ void copy_bytes_async(void* to, Device to_device, const void* from, Device from_
     return;
   }
   const int index = on_device(to_device, from_device);
+  if (detail::replaying) {
+    TALLY_ASSERT(to_device.kind == from_device.kind);  // the host's memory is no part of a Replay
+    return;
+  }
   use(index);
   detail::check_cuda("cudaMemcpyAsync",
                      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(index)));
@@ -99,13 +104,14 @@ PinnedBytes::PinnedBytes(int64_t bytes, Device device) : bytes_(bytes), device_(
   require_device(device);
   if (bytes == 0) return;
   if (device.kind == DeviceKind::kCuda) use(device.index);
-  data_ =
-      device.kind == DeviceKind::kCuda ? detail::pinned_take(bytes) : std::malloc(static_cast<size_t>(bytes));
+  data_ = device.kind == DeviceKind::kCuda ? detail::pinned_take(bytes) : std::malloc(static_cast<size_t>(bytes));
   if (data_ == nullptr) fail_run("out of memory: the system has no {} bytes for copies", bytes);
 }
 PinnedBytes::~PinnedBytes() {
-  if (device_.kind != DeviceKind::kCuda) return std::free(data_);
-  if (data_ != nullptr) detail::pinned_give(data_);
+  if (device_.kind != DeviceKind::kCuda)
+    std::free(data_);
+  else if (data_ != nullptr)
+    detail::pinned_give(data_);
 }
 
 void push_range(const char* name) { nvtxRangePushA(name); }
@@ -134,7 +140,8 @@ double Moment::seconds_since(const Moment& start) const {
 }
 
 void Moment::wait() const {
-  if (event_ != nullptr) detail::check_cuda("cudaEventSynchronize", cudaEventSynchronize(static_cast<cudaEvent_t>(event_)));
+  if (event_ != nullptr)
+    detail::check_cuda("cudaEventSynchronize", cudaEventSynchronize(static_cast<cudaEvent_t>(event_)));
 }
 
 DeviceInfo device_info(Device d) {
@@ -203,6 +210,7 @@ void pinned_give(void* block) {
 }
 
 void device_fill(int index, void* block, int byte, int64_t bytes) {
+  if (detail::replaying) return;
   use(index);
   check_cuda("cudaMemsetAsync", cudaMemsetAsync(block, byte, static_cast<size_t>(bytes), stream_of(index)));
 }

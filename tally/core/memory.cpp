@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tally/base/error.h"
+#include "tally/base/rng.h"
 #include "tally/core/arena.h"
 #include "tally/core/device.h"
 #include "tally/core/dtype.h"
@@ -34,6 +35,7 @@ class Pool {
       fail_run("out of memory: {} has no {} bytes for a tensor (live blocks: {} bytes)",
                device_.kind == DeviceKind::kCpu ? "the system" : name_of(device_), bytes, counts.live);
     if (guards_) guarded_[block] = bytes;
+    live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     counts.live += bytes;
     counts.live_by[static_cast<size_t>(category)] += bytes;
     if (counts.live > counts.peak) counts.peak = counts.live, counts.at_peak = counts.live_by;
@@ -44,6 +46,7 @@ class Pool {
 
   void give(void* block, int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
+    live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     counts.live -= bytes;
     counts.live_by[static_cast<size_t>(category)] -= bytes;
     if (const auto it = guarded_.find(block); it != guarded_.end()) {
@@ -61,6 +64,11 @@ class Pool {
     const std::lock_guard lock(mutex_);
     on_cpu() ? arena_.release() : segments_.release();
     update();
+  }
+
+  // Free memory follows from live blocks and from what was taken from the system (segments.h joins neighbours).
+  uint64_t fingerprint() const {
+    return hash(live_set_, hash(static_cast<uint64_t>(counts.system_blocks), static_cast<uint64_t>(counts.reserved)));
   }
 
   void set_guards(bool on) { guards_ = on; }
@@ -110,9 +118,15 @@ class Pool {
     }
   }
 
+  static uint64_t hash(uint64_t a, uint64_t b) {
+    const Random4 r = philox(a, b, 0);
+    return uint64_t{r.v[0]} << 32 | r.v[1];
+  }
+
   Device device_;
   std::mutex mutex_;
-  int64_t most_ = 0;  // live bytes there ever were, whatever reset_block_peak() did
+  uint64_t live_set_ = 0;  // the sum of a hash of each live block
+  int64_t most_ = 0;       // live bytes there ever were, whatever reset_block_peak() did
   Arena arena_;
   Segments segments_;
   std::map<void*, int64_t> guarded_;  // live blocks with guards, and their bytes
@@ -153,6 +167,8 @@ void reset_block_peak(Device device) {
 }
 
 void release_cached_blocks(Device device) { pool_of(device).release(); }
+
+uint64_t block_fingerprint(Device device) { return pool_of(device).fingerprint(); }
 
 void set_memory_guards(bool on, Device device) { pool_of(device).set_guards(on); }
 int64_t damaged_guards(Device device) { return pool_of(device).damaged(); }

@@ -29,6 +29,9 @@ void reset_block_peak(Device device = kCpu);
 void release_cached_blocks(Device device = kCpu);
 inline const BlockCounts& cpu_blocks() { return blocks_of(kCpu); }
 
+// A number for where the device's blocks lie: equal numbers mean that the same takes get the same addresses.
+uint64_t block_fingerprint(Device device);
+
 // For tests: fills new blocks with NaN bytes and puts guard bytes around each; a damaged guard is counted.
 void set_memory_guards(bool on, Device device = kCpu);
 int64_t damaged_guards(Device device = kCpu);

@@ -133,6 +133,7 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::attention_backward),
           row(&K::adamw),
           row(&K::sum_squares),
+          row(&K::step_totals),
           row(&K::fma_probe),
           row(&K::read_probe)};
 }

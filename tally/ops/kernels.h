@@ -51,6 +51,7 @@ struct Kernels {
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;
   Kernel<AdamwArgs> adamw = nullptr;
   Kernel<SumSquaresArgs> sum_squares = nullptr;
+  Kernel<StepTotalsArgs> step_totals = nullptr;
   Kernel<ProbeArgs> fma_probe = nullptr;
   Kernel<ReadProbeArgs> read_probe = nullptr;
 };

@@ -36,6 +36,7 @@ constexpr Kernels kTable = {
     .attention_backward = attention_backward,
     .adamw = adamw,
     .sum_squares = sum_squares,
+    .step_totals = step_totals,
     .fma_probe = fma_probe,
     .read_probe = read_probe,
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tally/core/ledger.h"
+#include "tally/core/replay.h"
 #include "tally/ops/kernels.h"
 
 namespace tally {
@@ -33,13 +34,15 @@ extern LaunchObserver* launch_observer;
 [[noreturn]] void no_kernel(const char* name, Device device);
 }  // namespace detail
 
+inline bool launches_observed() { return detail::launch_observer != nullptr; }
+
 template <KernelArgs A>
 void launch(Kernel<A> Kernels::*slot, const A& args) {
   const Cost cost = args.cost();
   Ledger::current().spend(A::name, cost);
   if (detail::launch_observer) [[unlikely]]
     detail::launch_observer->before(A::name, &args);
-  if (args.device().kind != DeviceKind::kMeta) {
+  if (args.device().kind != DeviceKind::kMeta && !detail::replaying) {
     const Kernel<A> kernel = kernels_of(args.device()).*slot;
     if (kernel == nullptr) detail::no_kernel(A::name, args.device());
     kernel(args);

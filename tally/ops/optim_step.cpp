@@ -1,11 +1,14 @@
 #include "tally/ops/optim_step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -32,15 +35,22 @@ void check_adamw(const AdamwTensors& t) {
 
 }  // namespace
 
-void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalars) {
+std::array<double, 3> AdamwScalars::rates() const { return {lr, lr / correction1, 1 / std::sqrt(correction2)}; }
+
+void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalars, const Tensor& rates,
+                const Tensor& grad_scale) {
+  for (const Tensor* t : {&rates, &grad_scale})
+    if (!t->defined() || t->dtype() != DType::kF64 || !t->is_contiguous() || t->numel() != (t == &rates ? 3 : 1))
+      fail("adamw_step: rates are 3 numbers and grad_scale is one, all f64");
   for (const AdamwTensors& t : all) {
     check_adamw(t);
-    if (t.param.device() != all[0].param.device())
-      fail("adamw_step: devices {} and {} differ", name_of(t.param.device()), name_of(all[0].param.device()));
+    if (t.param.device() != rates.device() || t.param.device() != grad_scale.device())
+      fail("adamw_step: devices {} and {} differ", name_of(t.param.device()), name_of(rates.device()));
   }
   for (size_t first = 0; first < all.size(); first += kMostOptimTensors) {
     AdamwArgs args{};
-    args.s = scalars;
+    args.beta1 = scalars.beta1, args.beta2 = scalars.beta2, args.eps = scalars.eps;
+    args.rates = rates.raw(), args.grad_scale = grad_scale.raw();
     args.count = static_cast<int>(std::min<size_t>(kMostOptimTensors, all.size() - first));
     for (int i = 0; i < args.count; ++i) {
       const AdamwTensors& t = all[first + static_cast<size_t>(i)];
@@ -52,13 +62,23 @@ void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalar
   }
 }
 
+void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalars) {
+  if (all.empty()) return;
+  require_float("adamw_step", all[0].param);
+  const std::array<double, 3> rates = scalars.rates();
+  const Tensor numbers = Tensor::empty({4}, DType::kF64, all[0].param.device(), Category::kWorkspace);
+  const double values[4] = {rates[0], rates[1], rates[2], scalars.grad_scale};
+  copy_bytes(numbers.raw().data, numbers.device(), values, kCpu, sizeof values);
+  adamw_step(all, scalars, slice(numbers, 0, 0, 3), slice(numbers, 0, 3, 4));
+}
+
 void adamw_step(const Tensor& param, const Tensor& grad, const Tensor& m, const Tensor& v,
                 const AdamwScalars& scalars) {
   adamw_step({{param, grad, m, v, {}, scalars.weight_decay}}, scalars);
 }
 
-std::vector<double> sums_of_squares(const std::vector<Tensor>& all) {
-  if (all.empty()) return {};
+Tensor squares_of(const std::vector<Tensor>& all) {
+  TALLY_ASSERT(!all.empty());
   int64_t chunks = 0;
   for (const Tensor& x : all) {
     require_float("sum_squares", x);
@@ -88,15 +108,22 @@ std::vector<double> sums_of_squares(const std::vector<Tensor>& all) {
     done += n;
     launch(&Kernels::sum_squares, args);
   }
-  std::vector<double> sums(all.size());
-  if (device.kind == DeviceKind::kMeta) return sums;
-  const std::vector<double> parts = partial.to_vector();
-  size_t at = 0;
-  for (size_t i = 0; i < all.size(); ++i)
-    for (int64_t n = sum_squares_chunks(all[i].numel()); n > 0; --n) sums[i] += parts[at++];
-  return sums;
+  return partial;
 }
 
-double sum_squares(const Tensor& x) { return sums_of_squares({x})[0]; }
+void step_totals(const Tensor& squares, const Tensor& losses, double max_norm, const Tensor& totals) {
+  require_float("step_totals", losses);
+  TALLY_ASSERT(squares.dtype() == DType::kF64 && totals.dtype() == DType::kF64 && totals.is_contiguous() &&
+               totals.numel() == 3 && squares.dim() == 1 && losses.dim() == 1 && losses.dtype() != DType::kBF16);
+  launch(&Kernels::step_totals, StepTotalsArgs{squares.raw(), losses.raw(), totals.raw(), max_norm});
+}
+
+double sum_squares(const Tensor& x) {
+  const Tensor partial = squares_of({x});
+  double sum = 0;
+  if (x.device().kind != DeviceKind::kMeta)
+    for (const double part : partial.to_vector()) sum += part;
+  return sum;
+}
 
 }  // namespace tally

@@ -58,13 +58,13 @@ struct ScalarOf<double> {
 
 // The step of one number or vector.
 struct Step {
-  const AdamwScalars& k;
-  double decay, step, inverse_root;
+  const AdamwArgs& k;
+  double decay, step, inverse_root, grad_scale;
   template <class N>
   TALLY_INLINE void run(N& param, const N& grad, N& first, N& second) const {
     using S = typename ScalarOf<N>::type;
     const auto constant = [](double x) { return broadcast_as(static_cast<S>(x), N{}); };
-    const N g = grad * static_cast<S>(k.grad_scale);
+    const N g = grad * static_cast<S>(grad_scale);
     const N m = fmadd(first, constant(k.beta1), g * static_cast<S>(1 - k.beta1));
     const N v = fmadd(second, constant(k.beta2), g * g * static_cast<S>(1 - k.beta2));
     const N update = m / (sqrt_of(v) * static_cast<S>(inverse_root) + static_cast<S>(k.eps));
@@ -77,10 +77,11 @@ struct Step {
 }  // namespace
 
 void adamw(const AdamwArgs& a) {
-  const AdamwScalars& k = a.s;
+  const double *const rates = a.rates.ptr<double>(), scale = *a.grad_scale.ptr<double>();
+  if (scale - scale != 0) return;  // not finite
   for (int i = 0; i < a.count; ++i) {
     const AdamwItem& t = a.items[i];
-    const Step step{k, 1 - k.lr * t.weight_decay, k.lr / k.correction1, 1 / __builtin_sqrt(k.correction2)};
+    const Step step{a, 1 - rates[0] * t.weight_decay, rates[1], rates[2], scale};
     if (t.has_master) {
       const View views[8] = {t.master, t.m, t.v, t.param, t.master, t.m, t.v, t.grad};
       map_elements<4, 4>(views, [&](const auto& in, auto& out) {
@@ -96,6 +97,19 @@ void adamw(const AdamwArgs& a) {
       });
     }
   }
+}
+
+void step_totals(const StepTotalsArgs& a) {
+  double squares = 0, loss = 0;
+  for (int64_t i = 0; i < a.squares.numel(); ++i) squares += a.squares.ptr<double>()[i * a.squares.stride[0]];
+  const int64_t n = a.losses.numel(), step = a.losses.stride[0];
+  for (int64_t i = 0; i < n; ++i)
+    loss += a.losses.dtype == DType::kF64 ? a.losses.ptr<double>()[i * step] : a.losses.ptr<float>()[i * step];
+  loss /= static_cast<double>(n);
+  const double norm = sqrt_of(squares), clip = a.max_norm / (norm + 1e-6);
+  const double factor = a.max_norm > 0 && clip < 1 ? clip : 1.0;
+  double* const totals = a.totals.ptr<double>();
+  totals[0] = loss, totals[1] = norm, totals[2] = factor + (norm - norm) + (loss - loss);
 }
 
 void sum_squares(const SumSquaresArgs& a) {

@@ -27,15 +27,39 @@ __device__ __forceinline__ void store_four(bf16* p, const float (&x)[kFour]) {
   *reinterpret_cast<uint2*>(p) = v;
 }
 
+// What the launch knows, and where the device finds the rest.
+struct Numbers {
+  float beta1, rest1, beta2, rest2, eps;
+  const double *rates, *grad_scale;
+};
 struct Factors {
   float beta1, rest1, beta2, rest2, step, inverse_root, eps, grad_scale;
 };
 
-Factors factors_of(const AdamwScalars& s) {
+Numbers numbers_of(const AdamwArgs& a) {
   const auto f = [](double x) { return static_cast<float>(x); };
-  return {f(s.beta1),     f(1 - s.beta1),          f(s.beta2),
-          f(1 - s.beta2), f(s.lr / s.correction1), f(1 / __builtin_sqrt(s.correction2)),
-          f(s.eps),       f(s.grad_scale)};
+  return {f(a.beta1),
+          f(1 - a.beta1),
+          f(a.beta2),
+          f(1 - a.beta2),
+          f(a.eps),
+          a.rates.ptr<double>(),
+          a.grad_scale.ptr<double>()};
+}
+// False: the step is off.
+__device__ __forceinline__ bool read_factors(const Numbers& n, double weight_decay, Factors& f, float& decay) {
+  const double scale = *n.grad_scale;
+  if (!isfinite(scale)) return false;
+  f = {n.beta1,
+       n.rest1,
+       n.beta2,
+       n.rest2,
+       static_cast<float>(n.rates[1]),
+       static_cast<float>(n.rates[2]),
+       n.eps,
+       static_cast<float>(scale)};
+  decay = static_cast<float>(__dsub_rn(1.0, __dmul_rn(n.rates[0], weight_decay)));
+  return true;
 }
 
 __device__ __forceinline__ void update(const Factors& f, float decay, float& param, float grad, float& m, float& v) {
@@ -53,7 +77,7 @@ struct Flat {
   const void* grad[kMostOptimTensors];
   float *m[kMostOptimTensors], *v[kMostOptimTensors], *master[kMostOptimTensors];
   int64_t n[kMostOptimTensors];
-  float decay[kMostOptimTensors];
+  double weight_decay[kMostOptimTensors];
   uint32_t first[kMostOptimTensors + 1];
   int count;
 };
@@ -70,12 +94,14 @@ __device__ __forceinline__ int tensor_of(const uint32_t* first, int count, uint3
 
 // kMaster: the f32 master steps and param becomes its rounded copy.
 template <class P, class G, bool kMaster>
-__global__ void __launch_bounds__(kThreads) adamw_flat(Factors f, const __grid_constant__ Flat t) {
+__global__ void __launch_bounds__(kThreads) adamw_flat(const Numbers numbers, const __grid_constant__ Flat t) {
   const int i = tensor_of(t.first, t.count, blockIdx.x);
+  Factors f;
+  float decay;
+  if (!read_factors(numbers, t.weight_decay[i], f, decay)) return;
   P* const param = static_cast<P*>(t.param[i]);
   const G* const grad = static_cast<const G*>(t.grad[i]);
   float *const m = t.m[i], *const v = t.v[i], *const master = t.master[i];
-  const float decay = t.decay[i];
   const int64_t n = t.n[i], fours = n / kFour;
   const int64_t begin = int64_t{blockIdx.x - t.first[i]} * kBlockFours + threadIdx.x;
 #pragma unroll 2
@@ -113,8 +139,11 @@ struct Strides {
 
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads)
-    adamw_strided(Factors f, float decay, const __grid_constant__ Strides s, P* param, const G* grad, float* m,
-                  float* v, float* master, int64_t n) {
+    adamw_strided(const Numbers numbers, double weight_decay, const __grid_constant__ Strides s, P* param,
+                  const G* grad, float* m, float* v, float* master, int64_t n) {
+  Factors f;
+  float decay;
+  if (!read_factors(numbers, weight_decay, f, decay)) return;
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < n; k += step) {
     int64_t rest = k, param_at = 0, grad_at = 0, m_at = 0, v_at = 0, master_at = 0;
@@ -144,18 +173,17 @@ bool is_flat(const AdamwItem& t) {
 
 // The contiguous items of these dtypes in one launch, the others each in their own.
 template <class P, class G, bool kMaster>
-void adamw_items(const AdamwArgs& a, const Factors& f, DType param, DType grad) {
+void adamw_items(const AdamwArgs& a, const Numbers& f, DType param, DType grad) {
   const cudaStream_t stream = stream_of(a.device());
   Flat flat{};
   for (int i = 0; i < a.count; ++i) {
     const AdamwItem& t = a.items[i];
     const int64_t n = t.param.numel();
     if (t.param.dtype != param || t.grad.dtype != grad || t.has_master != kMaster || n == 0) continue;
-    const auto decay = static_cast<float>(1 - a.s.lr * t.weight_decay);
     if (!is_flat<P, G>(t)) {
       const Strides s{t.param.size, t.param.stride, t.grad.stride, t.m.stride, t.v.stride, t.master.stride};
       adamw_strided<P, G><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(
-          f, decay, s, t.param.ptr<P>(), t.grad.ptr<G>(), t.m.ptr<float>(), t.v.ptr<float>(),
+          f, t.weight_decay, s, t.param.ptr<P>(), t.grad.ptr<G>(), t.m.ptr<float>(), t.v.ptr<float>(),
           kMaster ? t.master.ptr<float>() : nullptr, n);
       check_launch("adamw");
       continue;
@@ -164,7 +192,7 @@ void adamw_items(const AdamwArgs& a, const Factors& f, DType param, DType grad) 
     flat.param[k] = t.param.data, flat.grad[k] = t.grad.data;
     flat.m[k] = t.m.ptr<float>(), flat.v[k] = t.v.ptr<float>();
     flat.master[k] = kMaster ? t.master.ptr<float>() : nullptr;
-    flat.n[k] = n, flat.decay[k] = decay;
+    flat.n[k] = n, flat.weight_decay[k] = t.weight_decay;
     flat.first[k + 1] = flat.first[k] + static_cast<uint32_t>(n / kFour / kBlockFours + 1);
   }
   if (flat.count == 0) return;
@@ -230,10 +258,44 @@ __global__ void __launch_bounds__(kSumThreads)
   partial[blockIdx.x * partial_stride] = total;
 }
 
+// One block: the sums are few.
+constexpr int kTotalThreads = 512;
+template <class T>
+__global__ void __launch_bounds__(kTotalThreads)
+    totals_kernel(const double* squares, int64_t n, int64_t stride, const T* losses, int64_t count, int64_t loss_stride,
+                  double max_norm, double* totals) {
+  __shared__ double shared[kTotalThreads];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kTotalThreads) sum += squares[i * stride];
+  shared[threadIdx.x] = sum;
+  for (int w = kTotalThreads / 2; w > 0; w /= 2) {
+    __syncthreads();
+    if (threadIdx.x < w) shared[threadIdx.x] += shared[threadIdx.x + w];
+  }
+  if (threadIdx.x != 0) return;
+  double loss = 0;
+  for (int64_t i = 0; i < count; ++i) loss += losses[i * loss_stride];
+  loss /= static_cast<double>(count);
+  const double norm = sqrt(shared[0]), clip = max_norm / (norm + 1e-6);
+  totals[0] = loss, totals[1] = norm;
+  totals[2] = !isfinite(norm) || !isfinite(loss) ? NAN : max_norm > 0 && clip < 1 ? clip : 1.0;
+}
+
 }  // namespace
 
+void step_totals(const StepTotalsArgs& a) {
+  const auto run = [&](auto tag) {
+    using T = decltype(tag);
+    totals_kernel<T><<<1, kTotalThreads, 0, stream_of(a.device())>>>(
+        a.squares.ptr<double>(), a.squares.numel(), a.squares.stride[0], a.losses.ptr<T>(), a.losses.numel(),
+        a.losses.stride[0], a.max_norm, a.totals.ptr<double>());
+  };
+  a.losses.dtype == DType::kF64 ? run(double{}) : run(float{});
+  check_launch("step_totals");
+}
+
 void adamw(const AdamwArgs& a) {
-  const Factors f = factors_of(a.s);
+  const Numbers f = numbers_of(a);
   for (int i = 0; i < a.count; ++i) {
     with_float("adamw", a.items[i].param.dtype, [](auto) {});
     with_float("adamw", a.items[i].grad.dtype, [](auto) {});

@@ -15,7 +15,9 @@ using test::NumberOf;
 
 const bool adamw_reference = test::register_reference<AdamwArgs>([](const AdamwArgs& a, auto& io) {
   using N = NumberOf<decltype(io)>;
-  const AdamwScalars& s = a.s;
+  auto numbers = io.index(a.rates);  // host numbers to the count: what depends on them only is free
+  const double lr = numbers.flat(0), rate = numbers.flat(1), inverse_root = numbers.flat(2);
+  const double scale = io.index(a.grad_scale).flat(0);
   for (int k = 0; k < a.count; ++k) {
     const AdamwItem& t = a.items[k];
     auto grad = io.in(t.grad);
@@ -23,11 +25,11 @@ const bool adamw_reference = test::register_reference<AdamwArgs>([](const AdamwA
     auto& m = io.inout(t.m);
     auto& v = io.inout(t.v);
     for (int64_t i = 0; i < t.param.numel(); ++i) {
-      const N g = grad.flat(i) * N(s.grad_scale);
-      m.flat(i) = N(s.beta1) * m.flat(i) + N(1 - s.beta1) * g;
-      v.flat(i) = N(s.beta2) * v.flat(i) + N(1 - s.beta2) * g * g;
-      const N update = m.flat(i) / (test::num_sqrt(v.flat(i)) * N(1 / std::sqrt(s.correction2)) + N(s.eps));
-      param.flat(i) = param.flat(i) * N(1 - s.lr * t.weight_decay) - N(s.lr / s.correction1) * update;
+      const N g = grad.flat(i) * N(scale);
+      m.flat(i) = N(a.beta1) * m.flat(i) + N(1 - a.beta1) * g;
+      v.flat(i) = N(a.beta2) * v.flat(i) + N(1 - a.beta2) * g * g;
+      const N update = m.flat(i) / (test::num_sqrt(v.flat(i)) * N(inverse_root) + N(a.eps));
+      param.flat(i) = param.flat(i) * N(1 - lr * t.weight_decay) - N(rate) * update;
     }
     if (!t.has_master) continue;
     auto& copy = io.out(t.param);
@@ -48,6 +50,21 @@ const bool squares_reference = test::register_reference<SumSquaresArgs>([](const
       partial.flat(at++) = sum;
     }
   }
+});
+
+const bool totals_reference = test::register_reference<StepTotalsArgs>([](const StepTotalsArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto squares = io.in(a.squares), losses = io.in(a.losses);
+  auto& totals = io.out(a.totals);
+  N sum = 0, loss = 0;
+  for (int64_t i = 0; i < a.squares.numel(); ++i) sum += squares.flat(i);
+  for (int64_t i = 0; i < a.losses.numel(); ++i) loss += losses.flat(i);
+  const N norm = test::num_sqrt(sum);
+  totals.flat(0) = loss / N(static_cast<double>(a.losses.numel()));
+  totals.flat(1) = norm;
+  const N clip = N(a.max_norm) / (norm + N(1e-6));
+  totals.flat(2) = test::num_where(
+      clip, [](auto x) { return x < 1; }, clip, N(1));
 });
 
 AdamwScalars scalars(int64_t step, double lr = 1e-3, double weight_decay = 0.01, double grad_scale = 1) {
@@ -190,6 +207,44 @@ TEST(SumSquares, TrapO15EndsOfClipping) {
   EXPECT_FALSE(std::isfinite(sum_squares(Tensor::from(std::vector<float>{1, std::nanf("")}, {2}))));
   const float largest = std::numeric_limits<float>::max();
   EXPECT_TRUE(std::isfinite(sum_squares(Tensor::from(std::vector<float>(1000, largest), {1000}))));
+}
+
+std::vector<double> totals_of(const std::vector<double>& squares, const std::vector<float>& losses, double max_norm) {
+  const Tensor totals = Tensor::empty({3}, DType::kF64, test::test_device());
+  const auto n = [](const auto& v) { return Dims(static_cast<int64_t>(v.size())); };
+  step_totals(to(Tensor::from(squares, n(squares)), test::test_device()),
+              to(Tensor::from(losses, n(losses)), test::test_device()), max_norm, totals);
+  return totals.to_vector();
+}
+
+TEST(StepTotals, MeanNormAndFactor) {
+  {
+    test::VerifyLaunches verify;
+    std::vector<double> squares;
+    for (int i = 0; i < 3000; ++i) squares.push_back(0.25 + i % 7);
+    totals_of(squares, {1, 2, 4.5f}, 1.0);
+    totals_of({9, 16}, {3}, 1.0);
+  }
+  EXPECT_EQ(totals_of({9, 16}, {1, 2}, 10), (std::vector<double>{1.5, 5, 1}));
+  EXPECT_EQ(totals_of({9, 16}, {1, 2}, 0), (std::vector<double>{1.5, 5, 1}));  // off
+  EXPECT_EQ(totals_of({9, 16}, {2}, 2)[2], 2 / (5 + 1e-6));
+  EXPECT_EQ(totals_of({0, 0}, {2}, 1)[2], 1);
+  EXPECT_TRUE(std::isnan(totals_of({9, INFINITY}, {2}, 1)[2]));
+  EXPECT_TRUE(std::isnan(totals_of({9, NAN}, {2}, 0)[2]));
+  EXPECT_TRUE(std::isnan(totals_of({9, 16}, {2, INFINITY}, 1)[2]));
+}
+
+// A step whose loss or gradient is not finite changes nothing.
+TEST(AdamwStep, AFactorThatIsNotFiniteChangesNothing) {
+  for (const double factor : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    State s = random_state(Dims(5, 7), DType::kF32, DType::kF32, DType::kF32);
+    for (Tensor* t : {&s.param, &s.grad, &s.m, &s.v}) *t = to(*t, test::test_device());
+    const std::vector<double> before = s.param.to_vector();
+    AdamwScalars k = scalars(3);
+    k.grad_scale = factor;
+    adamw_step(s.param, s.grad, s.m, s.v, k);
+    EXPECT_EQ(s.param.to_vector(), before);
+  }
 }
 
 TEST(SumSquares, NothingOnMeta) { EXPECT_EQ(sum_squares(Tensor::empty({70000}, DType::kF32, kMetaCpu)), 0); }

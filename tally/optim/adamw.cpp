@@ -1,9 +1,12 @@
 // AdamW (Loshchilov and Hutter 2017): decoupled decay first, bias-corrected moments, one pass a parameter with the
 // clip factor folded in. Moments are f32 whatever the parameter's dtype (f64 for f64). A parameter of bf16 is the
 // rounded copy of an f32 master, which is what steps: bf16 would lose steps below its eight bits.
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "tally/base/error.h"
+#include "tally/core/device.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/optim_step.h"
 #include "tally/optim/optimizer.h"
@@ -25,6 +28,10 @@ namespace {
 class AdamW : public Optimizer {
  public:
   AdamW(const OptimConfig& config, std::vector<Param> params) : config_(config), params_(std::move(params)) {
+    if (params_.empty()) return;
+    const Device device = params_[0].tensor->device();
+    rates_ = Tensor::empty({3}, DType::kF64, device, Category::kOptimizer);
+    host_ = PinnedBytes(sizeof(std::array<double, 3>), device);
     for (const Param& p : params_) {
       const Tensor& t = *p.tensor;
       const DType dtype = t.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -41,13 +48,19 @@ class AdamW : public Optimizer {
     }
   }
 
-  void step(double rate, double grad_scale) override {
+  void begin(double rate) override {
+    if (params_.empty()) return;
+    AdamwScalars s = scalars();
+    const auto t = static_cast<double>(steps_ + 1);
+    s.lr = rate;
+    s.correction1 = 1 - std::pow(config_.beta1, t), s.correction2 = 1 - std::pow(config_.beta2, t);
+    const std::array<double, 3> rates = s.rates();
+    std::memcpy(host_.data(), rates.data(), sizeof rates);  // the copy of the update before is done: it was waited for
+    copy_bytes_async(rates_.raw().data, rates_.device(), host_.data(), kCpu, sizeof rates);
+  }
+
+  void apply(const Tensor& grad_scale) override {
     PhaseGuard phase("optimizer");
-    ++steps_;
-    AdamwScalars s{};
-    s.lr = rate, s.beta1 = config_.beta1, s.beta2 = config_.beta2, s.eps = config_.eps, s.grad_scale = grad_scale;
-    s.correction1 = 1 - std::pow(config_.beta1, static_cast<double>(steps_));
-    s.correction2 = 1 - std::pow(config_.beta2, static_cast<double>(steps_));
     std::vector<AdamwTensors> all;
     for (size_t i = 0; i < params_.size(); ++i) {
       const Tensor& param = *params_[i].tensor;
@@ -55,8 +68,9 @@ class AdamW : public Optimizer {
       if (!grad.defined()) continue;
       all.push_back({param, grad, m_[i], v_[i], masters_[i], param.dim() >= 2 ? config_.weight_decay : 0});
     }
-    adamw_step(all, s);
+    adamw_step(all, scalars(), rates_, grad_scale);
   }
+  void end() override { ++steps_; }
 
   std::vector<Param> state() override {
     std::vector<Param> all;
@@ -71,10 +85,18 @@ class AdamW : public Optimizer {
   void set_steps(int64_t n) override { steps_ = n; }
 
  private:
+  AdamwScalars scalars() const {
+    AdamwScalars s{};
+    s.beta1 = config_.beta1, s.beta2 = config_.beta2, s.eps = config_.eps;
+    return s;
+  }
+
   OptimConfig config_;
   std::vector<Param> params_;
   std::vector<Tensor> m_, v_;
   std::vector<Tensor> masters_;  // undefined where the parameter is its own
+  Tensor rates_;                 // of the update under way, as AdamwArgs::rates
+  PinnedBytes host_;             // what is copied there
   int64_t steps_ = 0;
 };
 
@@ -84,23 +106,41 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, std::vector
   return std::make_unique<AdamW>(config, std::move(params));
 }
 
-double global_norm(const std::vector<Param>& params) {
+void Optimizer::step(double rate, double grad_scale) {
+  const std::vector<Param> all = state();
+  if (all.empty()) return;
+  const Tensor scale = Tensor::empty({1}, DType::kF64, all[0].tensor->device(), Category::kWorkspace);
+  begin(rate);
+  copy_bytes(scale.raw().data, scale.device(), &grad_scale, kCpu, sizeof grad_scale);
+  apply(scale);
+  end();
+}
+
+Tensor gradient_squares(const std::vector<Param>& params) {
   PhaseGuard phase("optimizer");
   ScopeGuard scope("global_norm");
   std::vector<Tensor> grads;
-  std::vector<const Param*> owners;
   for (const Param& p : params)
-    if (Tensor grad = p.tensor->grad(); grad.defined()) {
-      grads.push_back(std::move(grad));
-      owners.push_back(&p);
-    }
-  double sum = 0;
-  const std::vector<double> squares = sums_of_squares(grads);
-  for (size_t i = 0; i < squares.size(); ++i) {
-    if (!std::isfinite(squares[i])) fail_run("the gradient of {} is not finite", owners[i]->name);
-    sum += squares[i];
+    if (Tensor grad = p.tensor->grad(); grad.defined()) grads.push_back(std::move(grad));
+  if (grads.empty()) {
+    TALLY_ASSERT(!params.empty());
+    Tensor none = Tensor::empty({1}, DType::kF64, params[0].tensor->device(), Category::kWorkspace);
+    fill_(none, 0.0);
+    return none;
   }
-  return std::sqrt(sum);
+  return squares_of(grads);
+}
+
+double global_norm(const std::vector<Param>& params) {
+  const Tensor squares = gradient_squares(params);
+  if (squares.device().kind == DeviceKind::kMeta) return 0;
+  double sum = 0;
+  for (const double part : squares.to_vector()) sum += part;
+  if (std::isfinite(sum)) return std::sqrt(sum);
+  for (const Param& p : params)
+    if (const Tensor grad = p.tensor->grad(); grad.defined() && !std::isfinite(sum_squares(grad)))
+      fail_run("the gradient of {} is not finite", p.name);
+  fail_run("the norm of the gradients is beyond any number");
 }
 
 double clip_scale(double norm, double max_norm) { return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; }

@@ -22,8 +22,13 @@ struct OptimConfig {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One update of every parameter that has a gradient. rate: learning rate now; grad_scale multiplies each gradient.
-  virtual void step(double rate, double grad_scale) = 0;
+  // One update of every parameter that has a gradient, in three parts, of which a card can repeat the second by itself:
+  // begin() brings the numbers of this update to the device (rate: learning rate now), apply() launches it (grad_scale,
+  // one f64 on the parameters' device, multiplies each gradient; not finite: nothing changes), end() counts it.
+  virtual void begin(double rate) = 0;
+  virtual void apply(const Tensor& grad_scale) = 0;
+  virtual void end() = 0;
+  void step(double rate, double grad_scale);  // all three
   // State tensors by name ("blocks.0.attn.q.weight.m"), for checkpoints.
   virtual std::vector<Param> state() = 0;
   virtual int64_t steps() const = 0;  // updates so far
@@ -32,6 +37,8 @@ class Optimizer {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, std::vector<Param> params);
 
+// Their sums of squares, (n) f64, for step_totals() (ops/optim_step.h); of no gradients one 0.
+Tensor gradient_squares(const std::vector<Param>& params);
 // The norm of all gradients together. Throws RunError naming the first parameter whose gradient is not finite.
 double global_norm(const std::vector<Param>& params);
 // min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_; 1 when max_norm is 0.

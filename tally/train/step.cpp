@@ -1,12 +1,14 @@
 #include "tally/train/step.h"
 
 #include <cmath>
+#include <utility>
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
 #include "tally/core/tape.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/launch.h"
 #include "tally/ops/optim_step.h"
 #include "tally/ops/view.h"
 
@@ -17,7 +19,9 @@ namespace {
 // One number from the device; 0 on meta, where there is none.
 double value_of(const Tensor& x) { return x.device().kind == DeviceKind::kMeta ? 0 : x.item(); }
 
-double micro_batch(const RunConfig& config, TrainState& state, int64_t index) {
+// Forward and backward; `loss_out` gets the loss.
+void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const Tensor& targets, int64_t index,
+                 const Tensor& loss_out) {
   ForwardContext context;
   context.training = true;
   context.seed = static_cast<uint64_t>(config.train.seed);
@@ -25,7 +29,8 @@ double micro_batch(const RunConfig& config, TrainState& state, int64_t index) {
   Tensor loss;
   {
     PhaseGuard phase("forward");
-    loss = state.model->loss(state.ids, state.targets, context);
+    loss = model.loss(ids, targets, context);
+    copy_(loss_out, loss.detach());
   }
   Tensor share = Tensor::empty(loss.sizes(), loss.dtype(), loss.device());
   {
@@ -33,9 +38,7 @@ double micro_batch(const RunConfig& config, TrainState& state, int64_t index) {
     ScopeGuard scope("loss");
     fill_(share, 1.0 / static_cast<double>(config.train.accumulate));
   }
-  const double value = value_of(loss);
   backward(loss, share);
-  return value;
 }
 
 [[noreturn]] void stop_run(TrainState& state, const std::string& what) {
@@ -45,48 +48,101 @@ double micro_batch(const RunConfig& config, TrainState& state, int64_t index) {
            bad.empty() ? "none of the parameters and gradients (an activation overflowed)" : bad);
 }
 
-double checked_norm(TrainState& state) {
-  try {
-    return global_norm(state.params);
-  } catch (const RunError&) {
-    stop_run(state, "a gradient");
-  }
-}
-
 }  // namespace
 
-TrainState::TrainState(const RunConfig& config, Device device) {
+TrainState::TrainState(const RunConfig& config, Device device) : parts_(config.train.accumulate), replay_(device) {
   config.check();
   model = make_model(config.model, static_cast<uint64_t>(config.train.seed), device);
   params = model->params();
   optimizer = make_optimizer(config.optim, params);
-  const Dims size(config.train.batch, config.context());
+  const Dims size(parts_, config.train.batch, config.context());
   ids = Tensor::empty(size, DType::kI32, device, Category::kData);
   targets = Tensor::empty(size, DType::kI32, device, Category::kData);
+  const bool f64 = config.model.dtype == "f64";
+  losses_ = Tensor::empty({parts_}, f64 ? DType::kF64 : DType::kF32, device, Category::kOptimizer);
+  totals_ = Tensor::empty({3}, DType::kF64, device, Category::kOptimizer);
+  report_ = PinnedBytes(3 * sizeof(double), device);
+  if (device.kind == DeviceKind::kCuda)
+    for (PinnedBytes& host : host_) host = PinnedBytes(2 * 4 * ids.numel(), device);
+}
+
+Tensor TrainState::batch_of(const Tensor& all, int64_t i) const {
+  const int64_t batch = all.size(1), context = all.size(2);
+  return all.alias(Dims(batch, context), Dims(context, 1), i * batch * context);
 }
 
 void TrainState::load(const std::function<void(int32_t* ids, int32_t* targets)>& write) {
   if (ids.device().kind == DeviceKind::kCpu) return write(ids.data<int32_t>(), targets.data<int32_t>());
-  const int64_t n = ids.numel();
-  host_.resize(static_cast<size_t>(2 * n));
-  write(host_.data(), host_.data() + n);
-  copy_bytes(ids.raw().data, ids.device(), host_.data(), kCpu, 4 * n);
-  copy_bytes(targets.raw().data, targets.device(), host_.data() + n, kCpu, 4 * n);
+  const int64_t n = ids.numel() / parts_;
+  int32_t* const from = host(step + 1);  // the next step's batches may be in the other one
+  write(from, from + n);
+  copy_bytes(ids.raw().data, ids.device(), from, kCpu, 4 * n);
+  copy_bytes(targets.raw().data, targets.device(), from + n, kCpu, 4 * n);
 }
 
-StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill) {
-  const int64_t parts = config.train.accumulate;
-  const bool real = state.ids.device().kind != DeviceKind::kMeta;
-  StepResult result;
-  for (int64_t i = 0; i < parts; ++i) {
-    const int64_t index = state.step * parts + i;
-    if (real) state.load([&](int32_t* ids, int32_t* targets) { fill(index, ids, targets); });
-    result.loss += micro_batch(config, state, index) / static_cast<double>(parts);
+void TrainState::write_step(int64_t of, const FillBatch& fill, int32_t* to_ids, int32_t* to_targets) const {
+  const int64_t n = ids.numel() / parts_;
+  for (int64_t i = 0; i < parts_; ++i) fill(of * parts_ + i, to_ids + i * n, to_targets + i * n);
+}
+
+void TrainState::load_step(const FillBatch& fill) {
+  if (ids.device().kind == DeviceKind::kMeta) return;
+  if (ids.device().kind == DeviceKind::kCpu)
+    return write_step(step, fill, ids.data<int32_t>(), targets.data<int32_t>());
+  if (prepared_ != step) prepare(step, fill);
+  prepared_ = -1;
+  if (unprepared_) std::rethrow_exception(std::exchange(unprepared_, nullptr));
+  const int32_t* const from = host(step);
+  copy_bytes_async(ids.raw().data, ids.device(), from, kCpu, 4 * ids.numel());
+  copy_bytes_async(targets.raw().data, targets.device(), from + ids.numel(), kCpu, 4 * ids.numel());
+}
+
+void TrainState::prepare(int64_t of, const FillBatch& fill) {
+  prepared_ = of;
+  unprepared_ = nullptr;
+  try {
+    write_step(of, fill, host(of), host(of) + ids.numel());
+  } catch (...) {
+    unprepared_ = std::current_exception();
   }
-  if (!std::isfinite(result.loss)) stop_run(state, "the loss");
-  result.grad_norm = checked_norm(state);
+}
+
+namespace {
+
+// The launches of a step.
+void work_of_step(const RunConfig& config, TrainState& state, const Tensor& losses, const Tensor& totals) {
+  for (int64_t i = 0; i < config.train.accumulate; ++i)
+    micro_batch(config, *state.model, state.batch_of(state.ids, i), state.batch_of(state.targets, i),
+                state.step * config.train.accumulate + i, losses.alias({}, {}, i));
+  const Tensor squares = gradient_squares(state.params);
+  {
+    PhaseGuard phase("optimizer");
+    ScopeGuard scope("global_norm");
+    step_totals(squares, losses, config.optim.clip, totals);
+  }
+  state.optimizer->apply(slice(totals, 0, 2, 3));
+}
+
+}  // namespace
+
+StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill) {
+  const Device device = state.ids.device();
+  StepResult result;
   result.rate = config.learning_rate(state.step);
-  state.optimizer->step(result.rate, clip_scale(result.grad_norm, config.optim.clip));
+  state.load_step(fill);
+  state.optimizer->begin(result.rate);
+  state.replay_.run([&] { work_of_step(config, state, state.losses_, state.totals_); },
+                    config.model.dropout > 0 || launches_observed());
+  if (device.kind != DeviceKind::kMeta) {
+    auto* const totals = static_cast<double*>(state.report_.data());
+    copy_bytes_async(totals, kCpu, state.totals_.raw().data, device, 3 * sizeof(double));
+    if (device.kind == DeviceKind::kCuda && state.step + 1 < config.train.steps) state.prepare(state.step + 1, fill);
+    synchronize(device);
+    result.loss = totals[0], result.grad_norm = totals[1];
+    if (!std::isfinite(result.loss)) stop_run(state, "the loss");
+    if (!std::isfinite(result.grad_norm)) stop_run(state, "a gradient");
+  }
+  state.optimizer->end();
   clear_grads(state.params);
   ++state.step;
   return result;
@@ -95,7 +151,8 @@ StepResult train_step(const RunConfig& config, TrainState& state, const FillBatc
 double evaluate_batch(TrainState& state, int64_t rows) {
   NoGrad quiet;
   PhaseGuard phase("evaluate");
-  return value_of(state.model->loss(slice(state.ids, 0, 0, rows), slice(state.targets, 0, 0, rows)));
+  const auto first = [&](const Tensor& all) { return slice(state.batch_of(all, 0), 0, 0, rows); };
+  return value_of(state.model->loss(first(state.ids), first(state.targets)));
 }
 
 std::string first_bad_tensor(const std::vector<Param>& params) {

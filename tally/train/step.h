@@ -2,29 +2,16 @@
 // what is done.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 
+#include "tally/core/device.h"
+#include "tally/core/replay.h"
 #include "tally/models/model.h"
 #include "tally/train/config.h"
 
 namespace tally {
-
-// What a step works on, built in one way for every use.
-struct TrainState {
-  TrainState(const RunConfig& config, Device device);
-
-  std::unique_ptr<Model> model;
-  std::vector<Param> params;
-  std::unique_ptr<Optimizer> optimizer;
-  Tensor ids, targets;  // (batch, context) i32, Category::kData; every batch is written here
-  // Calls write(ids, targets) on host memory of their shape and brings it to the device.
-  void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
-  int64_t step = 0;  // steps done
-
- private:
-  std::vector<int32_t> host_;  // of a device other than the CPU: ids, then targets
-};
 
 // Writes batch `index` of the run (micro-batch index % accumulate of step index / accumulate). Not called on meta.
 using FillBatch = std::function<void(int64_t index, int32_t* ids, int32_t* targets)>;
@@ -35,8 +22,43 @@ struct StepResult {
   double rate = 0;       // learning rate used
 };
 
+// What a step works on, built in one way for every use.
+struct TrainState {
+  TrainState(const RunConfig& config, Device device);
+
+  std::unique_ptr<Model> model;
+  std::vector<Param> params;
+  std::unique_ptr<Optimizer> optimizer;
+  Tensor ids, targets;  // (accumulate, batch, context) i32, Category::kData; every batch is written here
+  // Micro-batch i of them, (batch, context).
+  Tensor batch_of(const Tensor& all, int64_t i) const;
+  // Calls write(ids, targets) on host memory for one micro-batch, the first, and brings it to the device.
+  void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
+  int64_t step = 0;  // steps done
+
+ private:
+  friend StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill);
+  // All micro-batches of the next step: on the CPU written in place; for a card in page-locked memory and copied
+  // without waiting. prepare() writes those of step `of` while the card works; what goes wrong is load_step's to throw.
+  void load_step(const FillBatch& fill);
+  void prepare(int64_t of, const FillBatch& fill);
+  void write_step(int64_t of, const FillBatch& fill, int32_t* to_ids, int32_t* to_targets) const;
+  int32_t* host(int64_t of) const { return static_cast<int32_t*>(host_[of % 2].data()); }
+
+  int64_t parts_;
+  Tensor losses_;  // (accumulate) of the step
+  Tensor totals_;  // (3) f64: as StepTotalsArgs::totals
+  Replay replay_;
+  PinnedBytes host_[2];    // ids, then targets, of all micro-batches of an even and an odd step; for a card
+  PinnedBytes report_;     // totals_, read at the end of a step
+  int64_t prepared_ = -1;  // the step whose batches are in host_ already
+  std::exception_ptr unprepared_;
+};
+
 // Step state.step: for each micro-batch forward and backward (the loss scaled by 1 / accumulate), then global norm,
-// clipping, optimizer, and the gradients are given back. Phases of the ledger: forward, backward, optimizer.
+// clipping, optimizer, and the gradients are given back. Phases of the ledger: forward, backward, optimizer. The host
+// waits once, at the end, for loss and norm; a card repeats the launches by itself from the third step on (core/
+// replay.h) unless dropout, whose masks are the host's to number, is on.
 // Throws RunError "step 812: the loss is not finite; first bad tensor: blocks.3.attn.q.weight" (steps count from 1);
 // parameters and moments are then as before the step.
 StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill);
