@@ -35,6 +35,7 @@ struct TrainState {
   // Calls write(ids, targets) on host memory for one micro-batch, the first, and brings it to the device.
   void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
   int64_t step = 0;  // steps done
+  bool repeated() const { return replay_.captured(); }  // the card repeats steps by itself
 
  private:
   friend StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill);
