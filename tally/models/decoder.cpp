@@ -83,7 +83,10 @@ Tensor Decoder::hidden(const Tensor& ids, const ForwardContext& context) {
   {
     ScopeGuard scope("embed");
     x = embed_(ids);
-    if (position_.weight.defined()) x = add(x, slice(position_.weight, 0, first, first + t));
+    // One token after others takes its row by the cache's position, which is on the device.
+    if (position_.weight.defined())
+      x = add(x, context.cache && t == 1 ? position_(context.cache->position())
+                                         : slice(position_.weight, 0, first, first + t));
     x = drop(x, context, 0);
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {

@@ -18,14 +18,17 @@ Attention::Attention(Init& init, int64_t d, int64_t n_heads, int64_t n_kv_heads,
 
 Tensor Attention::operator()(const Tensor& x, const Rope& rope_config, KvCache* cache, int64_t layer) const {
   const int64_t batch = x.size(0), t = x.size(1), first = cache ? cache->length() : 0;
+  const bool decoding = cache && t == 1;  // what may be captured once and replayed
+  const Tensor position = decoding ? cache->position() : Tensor();
   const auto heads = [&](const Tensor& y, int64_t n) { return view(y, Dims(batch, t, n, head_dim)); };
   Tensor queries = heads(q(x), n_heads), keys = heads(k(x), n_kv_heads), values = heads(v(x), n_kv_heads);
   if (rope_config.table.defined()) {
-    queries = rope(queries, rope_config.table, first, rope_config.style);
-    keys = rope(keys, rope_config.table, first, rope_config.style);
+    queries = rope(queries, rope_config.table, first, rope_config.style, position);
+    keys = rope(keys, rope_config.table, first, rope_config.style, position);
   }
   if (cache) std::tie(keys, values) = cache->append(layer, keys, values);
-  const Tensor mixed = attention(queries, keys, values, /*causal=*/true);
+  const Tensor mixed = decoding ? attention_cached(queries, keys, values, position, cache->capacity())
+                                : attention(queries, keys, values, /*causal=*/true);
   return o(view(mixed, Dims(batch, t, n_heads * head_dim)));
 }
 

@@ -158,7 +158,9 @@ TEST(Attention, GroupedHeadsAreRepeatedHeads) {
 TEST(KvCache, HoldsWhatWasAppended) {
   LedgerGuard guard;
   KvCache cache(2, 1, 4, 1, 2, DType::kF32, kCpu);
-  EXPECT_EQ(guard.ledger().live()[static_cast<size_t>(Category::kCache)], 2 * 2 * block_bytes(4 * 2 * 4));
+  EXPECT_EQ(guard.ledger().live()[static_cast<size_t>(Category::kCache)],
+            2 * 2 * block_bytes(4 * 2 * 4) + block_bytes(4));
+  EXPECT_EQ(cache.position().to_vector(), std::vector<double>{0});
   NoGrad quiet;
   const Tensor a = ramp(Dims(1, 3, 1, 2)), b = ramp(Dims(1, 1, 1, 2), 2);
   for (int64_t layer = 0; layer < 2; ++layer) {
@@ -168,6 +170,7 @@ TEST(KvCache, HoldsWhatWasAppended) {
   }
   cache.advance(3);
   EXPECT_EQ(cache.length(), 3);
+  EXPECT_EQ(cache.position().to_vector(), std::vector<double>{3});
   const auto [k, v] = cache.append(1, b, b);
   EXPECT_EQ(k.sizes(), Dims(1, 4, 1, 2));
   EXPECT_EQ(slice(k, 1, 0, 3).to_vector(), a.to_vector());
@@ -175,6 +178,7 @@ TEST(KvCache, HoldsWhatWasAppended) {
   cache.advance(1);
   test::expect_error([&] { cache.append(0, b, b); }, "the cache holds 4 positions; 5 are needed");
   cache.truncate(1);
+  EXPECT_EQ(cache.position().to_vector(), std::vector<double>{1});
   EXPECT_EQ(cache.append(0, b, b).first.sizes(), Dims(1, 2, 1, 2));
 }
 

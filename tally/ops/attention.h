@@ -17,4 +17,8 @@ namespace tally {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                  std::optional<double> scale = std::nullopt);
 
+// The same, causal and not recorded, of the newest Tq positions of a cache: k and v are its first Tk positions.
+// position (ops/cache.h) is Tk - Tq on the device; capacity, in positions, is the most that it may come to.
+Tensor attention_cached(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position, int64_t capacity);
+
 }  // namespace tally

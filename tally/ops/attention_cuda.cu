@@ -6,6 +6,9 @@
 // computed by tiles of rows that pass over the keys, dk and dv by tiles of keys that pass over the rows, with the same
 // code: S = X1 Y1^T, dP = X2 Y2^T and sum1 += dS Y1, where X1, X2 = q, grad stay and Y1, Y2 = k, v pass by, or the
 // other way round, then with sum2 += P Y2.
+#include <cstdlib>
+#include <cstring>
+
 #include "tally/ops/attention_cuda.cuh"
 
 namespace tally::cuda {
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kForwardTile<kDim>* kLanes / kOwn, kForwardTil
   float* const sk = sq + kTile * kRow;  // keys, then their values
   const int lane = threadIdx.x % kLanes, own = threadIdx.x / kLanes * kOwn, of_warp = threadIdx.x / kWarp * 2 * kOwn;
   float* const score = sk + kTile * kRow + own * kScores;
-  const Problem& p = a.p;
+  const Problem p = a.p.now();
   for (int64_t work = blockIdx.x; work < a.order.count(); work += gridDim.x) {
     int64_t index;
     int rank;
@@ -434,15 +437,31 @@ void backward(const AttentionBackwardArgs& a) {
   });
 }
 
+// TALLY_CUDA_ATTENTION=mma: no kernel of its own for cards of 9.0, so that the one for every card can be measured
+// there.
+bool uses_sm90() {
+  static const bool answer = [] {
+    const char* const path = std::getenv("TALLY_CUDA_ATTENTION");
+    if (path == nullptr || *path == 0) return true;
+    if (std::strcmp(path, "mma") != 0) check_cuda("TALLY_CUDA_ATTENTION takes mma or nothing", cudaErrorInvalidValue);
+    return false;
+  }();
+  return answer;
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& a) {
-  if (a.lse.numel() == 0 || attention_sm90(a) || attention_decode(a) || attention_mma(a)) return;
+  const bool cached = a.position.rank() > 0;  // only for paths whose launches do not depend on the number of keys
+  if (a.lse.numel() == 0 || (!cached && uses_sm90() && attention_sm90(a)) || attention_decode(a) ||
+      (!cached && attention_mma(a)))
+    return;
   with_float(a.name, a.q.dtype, [&](auto t) { forward<decltype(t)>(a); });
 }
 
 void attention_backward(const AttentionBackwardArgs& a) {
-  if (a.dq.numel() + a.dk.numel() == 0 || attention_backward_sm90(a) || attention_backward_mma(a)) return;
+  if (a.dq.numel() + a.dk.numel() == 0 || (uses_sm90() && attention_backward_sm90(a)) || attention_backward_mma(a))
+    return;
   with_float(a.name, a.q.dtype, [&](auto t) { backward<decltype(t)>(a); });
 }
 

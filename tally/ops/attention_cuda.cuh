@@ -39,6 +39,7 @@ struct KeyHead {
 struct Problem {
   int tq, tk, kv_heads, group, rows, d;  // rows of a key head
   int64_t heads;                         // key heads of all sequences
+  const int32_t* position = nullptr;     // with it tk is the host's, and now().tk the true one
   bool causal;
 
   template <class A>
@@ -51,9 +52,15 @@ struct Problem {
         d(static_cast<int>(a.q.size[3])),
         heads(a.q.size[0] * a.k.size[2]),
         causal(a.causal) {
+    if constexpr (requires { a.position; }) position = a.position.template ptr<int32_t>();
     constexpr int64_t kMost = (int64_t{1} << 31) - 1024;  // rows and keys are counted in 32 bits, tile ends included
     if (a.q.size[0] > kMost || a.q.size[1] * group > kMost || a.k.size[1] > kMost || a.k.size[2] > kMost)
       check_cuda("attention: 2^31 sequences, or queries or keys of a head", cudaErrorInvalidValue);
+  }
+  __device__ __forceinline__ Problem now() const {
+    Problem p = *this;
+    if (position) p.tk = *position + tq;
+    return p;
   }
   __device__ __forceinline__ KeyHead key_head(int64_t index) const {
     const int b = static_cast<int>(index / kv_heads);
@@ -157,12 +164,13 @@ struct Dim {
   static constexpr int value = kValue;
 };
 
-// True when every row of the views allows 16-byte accesses.
+// True when every row of the views allows 16-byte accesses. The axis of time counts also when it has one element: a
+// cache grows.
 template <class T>
 bool rows_aligned(std::initializer_list<const View*> views) {
   for (const View* v : views)
     for (int axis = 0; axis < 3; ++axis)
-      if (!aligned<T>(v->data, v->size[axis] > 1 ? v->stride[axis] : 0)) return false;
+      if (!aligned<T>(v->data, axis == 1 || v->size[axis] > 1 ? v->stride[axis] : 0)) return false;
   return true;
 }
 

@@ -1,9 +1,11 @@
 // Attention of few rows over many keys in bf16: at most 16 queries times heads of a key head, as when one token after
-// another is generated. Keys are split, because one block a key head could not read them fast enough. Tile j of 64 keys
-// is for block j % split of a cluster, and 16 of its keys for each warp. Every warp has a running softmax of its own;
-// at the end the parts are joined in order, those of the warps first, then those of the blocks through distributed
-// shared memory (Hopper; elsewhere split is 1). split depends on the number of keys only, so a row's bits do not depend
-// on the other rows, heads and sequences.
+// another is generated; over a cache whose position is on the device any number of either. A cluster of blocks works
+// for 16 rows of a key head. Keys are split, because one block could not read them fast enough: tile j of 64 keys is
+// for block j % split of the cluster, and 16 of its keys for each warp. Every warp has a running softmax of its own; at
+// the end the parts are joined in order, those of the warps first, then those of the blocks through distributed shared
+// memory (Hopper; elsewhere split is 1). split depends on the number of keys only, so a row's bits do not depend on the
+// other rows, heads and sequences, nor on the cache: its capacity gives the size of the clusters, and blocks from split
+// on leave at once.
 #include "tally/ops/attention_mma.cuh"
 
 namespace tally::cuda {
@@ -18,9 +20,14 @@ struct Decode {
   float* lse;
   Dims lse_stride;
   Problem p;
-  int split;
+  int cluster, row_tiles;
   float scale;  // times log2(e)
 };
+
+// Blocks that share the keys: at least four tiles each.
+__host__ __device__ __forceinline__ int split_of(int64_t keys) {
+  return keys >= 2048 ? kMaxSplit : keys >= 1024 ? 4 : keys >= 512 ? 2 : 1;
+}
 
 // What a warp or a block knows of the rows: running maximum, sum of exponents, weighted sum.
 template <int D>
@@ -112,12 +119,15 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
   extern __shared__ uint4 shared[];
   bf16* const sq = reinterpret_cast<bf16*>(shared);
   bf16* const sk = sq + kRows * kRow<D>;
-  const Problem& p = a.p;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, rank = static_cast<int>(blockIdx.x % a.split);
-  const KeyHead h = p.key_head(blockIdx.x / a.split);
-  const int tiles = (p.seen(p.rows - 1) + kTile - 1) / kTile;
+  const Problem p = a.p.now();
+  const int split = min(split_of(p.tk), a.cluster), rank = static_cast<int>(blockIdx.x % a.cluster);
+  if (rank >= split) return;  // barriers of a cluster do not wait for blocks that have left
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, work = static_cast<int>(blockIdx.x / a.cluster);
+  const KeyHead h = p.key_head(work / a.row_tiles);
+  const int first = work % a.row_tiles * kRows, rows = min(kRows, p.rows - first);
+  const int tiles = (p.seen(first + rows - 1) + kTile - 1) / kTile;
   const auto copy = [&](int i) {  // the block's i-th tile
-    const int key = (rank + i * a.split) * kTile;
+    const int key = (rank + i * split) * kTile;
     if (key < tiles * kTile) {
       bf16* const to = sk + i % kStages * 2 * kTile * kRow<D>;
       copy_tile<D, kTile>(to, p.tk - key, [&](int r) { return a.k.at(h.batch, key + r, h.head); });
@@ -125,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
     }
     commit();
   };
-  copy_tile<D, kRows>(sq, p.rows, [&](int r) { return p.row(a.q, h, r); });
+  copy_tile<D, kRows>(sq, rows, [&](int r) { return p.row(a.q, h, first + r); });
 #pragma unroll
   for (int i = 0; i + 1 < kStages; ++i) copy(i);
   wait<kStages - 2>();
@@ -133,15 +143,15 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
   uint32_t q[D / 16][4];
 #pragma unroll
   for (int c = 0; c < D / 16; ++c) load_matrix(q[c], address(sq) + row_offset<D>() + 32 * c);
-  const int seen[2] = {p.seen(lane / 4), p.seen(lane / 4 + 8)};
+  const int seen[2] = {p.seen(first + lane / 4), p.seen(first + lane / 4 + 8)};
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {}, sum[D / 8][4] = {};
 #pragma unroll 1
-  for (int i = 0; rank + i * a.split < tiles; ++i) {
+  for (int i = 0; rank + i * split < tiles; ++i) {
     wait<kStages - 2>();
     __syncthreads();  // the tile is here, and the one before has been read
     copy(i + kStages - 1);
     const uint32_t k = address(sk + (i % kStages * 2 * kTile + warp * 16) * kRow<D>), v = k + 2 * kTile * kRow<D>;
-    attend<D>(a, q, k + column_offset<D>(), v + row_offset<D>(), (rank + i * a.split) * kTile + warp * 16, seen, top,
+    attend<D>(a, q, k + column_offset<D>(), v + row_offset<D>(), (rank + i * split) * kTile + warp * 16, seen, top,
               total, sum);
   }
   wait<0>();
@@ -170,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
     block.total[r] = all;
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < p.rows * D; e += kThreads) {
+  for (int e = threadIdx.x; e < rows * D; e += kThreads) {
     float x = 0;
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) x = fmaf(part[i].sum[e / D][e % D], weight[e / D][i], x);
@@ -179,20 +189,20 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
   __syncthreads();
   cluster_sync();                        // the blocks' parts are there
   float* const inverse = weight[kRows];  // one a row
-  if (r < p.rows) {
+  if (r < rows) {
     const float most = join_weights(
-        a.split, [&](int i) { return load_remote(&block.top[r], i); }, weight[r]);
+        split, [&](int i) { return load_remote(&block.top[r], i); }, weight[r]);
     float all = 0;
-    for (int i = 0; i < a.split; ++i) all = fmaf(load_remote(&block.total[r], i), weight[r][i], all);
-    const bool any = p.seen(r) > 0;
+    for (int i = 0; i < split; ++i) all = fmaf(load_remote(&block.total[r], i), weight[r][i], all);
+    const bool any = p.seen(first + r) > 0;
     inverse[r] = any ? 1.0f / all : 0.0f;
-    if (rank == 0) a.lse[p.lse_at(a.lse_stride, h, r)] = any ? (most + log2f(all)) * kLn2 : -INFINITY;
+    if (rank == 0) a.lse[p.lse_at(a.lse_stride, h, first + r)] = any ? (most + log2f(all)) * kLn2 : -INFINITY;
   }
   __syncthreads();
-  for (int e = rank * kThreads + r; e < p.rows * D; e += a.split * kThreads) {
+  for (int e = rank * kThreads + r; e < rows * D; e += split * kThreads) {
     float x = 0;
-    for (int i = 0; i < a.split; ++i) x = fmaf(load_remote(&block.sum[e / D][e % D], i), weight[e / D][i], x);
-    store_one(p.row(a.out, h, e / D) + e % D, x * inverse[e / D]);
+    for (int i = 0; i < split; ++i) x = fmaf(load_remote(&block.sum[e / D][e % D], i), weight[e / D][i], x);
+    store_one(p.row(a.out, h, first + e / D) + e % D, x * inverse[e / D]);
   }
   cluster_sync();  // nobody leaves before its part has been read
 }
@@ -205,8 +215,8 @@ bool decode(const AttentionArgs& a, const Problem& p) {
   check_cuda("cudaDeviceGetAttribute",
              cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (most_bytes < kBytes<D>) return false;
-  // At least four tiles a block.
-  const int split = major < 9 ? 1 : p.tk >= 2048 ? kMaxSplit : p.tk >= 1024 ? 4 : p.tk >= 512 ? 2 : 1;
+  const int cluster = major < 9 ? 1 : split_of(a.position.rank() > 0 ? a.capacity : p.tk);
+  const auto row_tiles = static_cast<int>(parts(p.rows, kRows));
   const Decode args{Heads<const bf16>(a.q),
                     Heads<const bf16>(a.k),
                     Heads<const bf16>(a.v),
@@ -214,10 +224,11 @@ bool decode(const AttentionArgs& a, const Problem& p) {
                     a.lse.ptr<float>(),
                     a.lse.stride,
                     p,
-                    split,
+                    cluster,
+                    row_tiles,
                     static_cast<float>(a.scale) * kLog2e};
-  launch_clusters("attention", decode_kernel<D>, static_cast<unsigned>(p.heads * split), kThreads, kBytes<D>, split,
-                  a.device(), args);
+  launch_clusters("attention", decode_kernel<D>, static_cast<unsigned>(p.heads * row_tiles * cluster), kThreads,
+                  kBytes<D>, cluster, a.device(), args);
   return true;
 }
 
@@ -226,7 +237,8 @@ bool decode(const AttentionArgs& a, const Problem& p) {
 bool attention_decode(const AttentionArgs& a) {
   if (!suits_mma({&a.q, &a.k, &a.v, &a.out})) return false;
   const Problem p(a);
-  if (p.rows > kRows || p.tk < 256 || p.heads > (1 << 24)) return false;
+  if (p.heads * parts(p.rows, kRows) > (1 << 24)) return false;
+  if (a.position.rank() == 0 && (p.rows > kRows || p.tk < 256)) return false;
   bool done = false;
   with_mma_dim(p.d, [&](auto dim) { done = decode<decltype(dim)::value>(a, p); });
   return done;

@@ -25,14 +25,17 @@ TALLY_INLINE constexpr int64_t attention_rows(int64_t tq, int64_t tk, bool causa
 }
 
 // q and out (B, Tq, H, D), k and v (B, Tk, Hkv, D), D contiguous; lse (B, H, Tq) f32 (f64 for f64): log of the sum of
-// exponents of a row. Query head h uses key head h / (H / Hkv). A row without keys gives zeros and lse -inf.
-// matmul: 2 D a pair for q k^T and as much for the weighted sum. Other: scale, maximum, difference, exponent and sum a
-// pair; 1 / sum, D products, logarithm and sum a row.
+// exponents of a row. Query head h uses key head h / (H / Hkv). A row without keys gives zeros and lse -inf. Where
+// there is a position (cache_kernels.h), k and v are the first Tk rows of a cache of `capacity`, and Tk = *position +
+// Tq. matmul: 2 D a pair for q k^T and as much for the weighted sum. Other: scale, maximum, difference, exponent and
+// sum a pair; 1 / sum, D products, logarithm and sum a row.
 struct AttentionArgs {
   static constexpr const char* name = "attention";
   View q, k, v, out, lse;
   double scale;
   bool causal;
+  View position = {};
+  int64_t capacity = 0;
   Device device() const { return out.device; }
   Cost cost() const {
     const int64_t heads = q.size[0] * q.size[2], d = q.size[3];

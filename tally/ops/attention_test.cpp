@@ -183,6 +183,46 @@ TEST(Attention, DecodingEqualsTheWholeSequence) {
   }
 }
 
+// The same of a cache that is larger than what is in it, its position beside the host's number.
+test::OpCase cached_case(const Shape& s, int64_t capacity) {
+  const Dims q(s.b, s.tq, s.h, s.d), cache(s.b, capacity, s.hkv, s.d);
+  using test::Input;
+  return {"attention_cached " + str(q) + " on " + std::to_string(s.tk) + " of " + str(cache),
+          {{q, Input::kNormal, 0, false}, {cache, Input::kNormal, 0, false}, {cache, Input::kNormal, 0, false}},
+          [=](const auto& in) {
+            const std::vector<int32_t> first = {static_cast<int32_t>(s.tk - s.tq)};
+            return attention_cached(in[0], slice(in[1], 1, 0, s.tk), slice(in[2], 1, 0, s.tk),
+                                    to(Tensor::from(first, Dims(1)), in[0].device()), capacity);
+          },
+          /*bf16=*/true,
+          /*layouts=*/false};
+}
+
+TEST(Attention, Cached) {
+  for (const Shape& s : {Shape{1, 1, 1, 1, 1, 1},
+                         {2, 1, 3, 4, 2, 16},
+                         {2, 3, 5, 3, 1, 32},
+                         {1, 1, 70, 40, 2, 32},
+                         {2, 2, 130, 20, 1, 64},
+                         {1, 5, 20, 2, 2, 20},
+                         {1, 1, 9, 4, 2, 128},
+                         {2, 0, 3, 2, 1, 8}})
+    for (const int64_t more : {0, 9}) test::run_op_case(cached_case(s, s.tk + more));
+}
+
+TEST(Attention, CachedHasTheBitsOfTheOther) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Tensor q = random_tensor({{2, 1, 4, 24}}, dtype, 1), k = random_tensor({{2, 90, 2, 24}}, dtype, 2),
+                 v = random_tensor({{2, 90, 2, 24}}, dtype, 3);
+    for (const int64_t n : {1, 63, 64, 65, 90}) {
+      const Tensor keys = slice(k, 1, 0, n), values = slice(v, 1, 0, n);
+      const Tensor position = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(n - 1)}, Dims(1));
+      EXPECT_EQ(attention_cached(q, keys, values, position, 90).to_vector(),
+                attention(q, keys, values, true).to_vector());
+    }
+  }
+}
+
 TEST(Attention, ARowDoesNotDependOnItsBatchOrHeads) {
   const Tensor q = random_tensor({{3, 70, 6, 24}}, DType::kF32, 1), k = random_tensor({{3, 70, 3, 24}}, DType::kF32, 2),
                v = random_tensor({{3, 70, 3, 24}}, DType::kF32, 3);
@@ -244,6 +284,12 @@ TEST(Attention, Errors) {
       "4 heads are not a multiple");
   test::expect_error([&] { attention(q, shape({1, 2, 0, 8}), shape({1, 2, 0, 8}), true); }, "not a multiple of 0");
   test::expect_error([&] { attention(q, k, shape({1, 3, 2, 8}), true); }, "differ");
+  const Tensor position = shape({1}, DType::kI32);
+  test::expect_error([&] { attention_cached(q, k, k, position, 1); }, "2 queries of 2 keys in a cache of 1");
+  test::expect_error([&] { attention_cached(q, slice(k, 1, 0, 1), slice(k, 1, 0, 1), position, 8); }, "2 queries of 1");
+  test::expect_error([&] { attention_cached(q, k, k, shape({1}), 8); }, "a position is an i32");
+  const Tensor turned = transpose(shape({1, 2, 8, 2}), 2, 3);
+  test::expect_error([&] { attention_cached(q, turned, turned, position, 8); }, "not contiguous");
   test::expect_error([&] { attention(q, shape({2, 2, 2, 8}), shape({2, 2, 2, 8}), true); }, "batch or head size");
   test::expect_error([&] { attention(q, shape({1, 2, 2, 8}, DType::kBF16), k, true); }, "dtypes");
   test::expect_error([&] { attention(shape({2, 4, 8}), k, k, true); }, "not (B, T, H, D)");

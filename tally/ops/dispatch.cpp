@@ -131,6 +131,8 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::dropout),
           row(&K::attention),
           row(&K::attention_backward),
+          row(&K::cache_write),
+          row(&K::cache_advance),
           row(&K::adamw),
           row(&K::sum_squares),
           row(&K::step_totals),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tally/ops/attention_kernels.h"
+#include "tally/ops/cache_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
@@ -49,6 +50,8 @@ struct Kernels {
   Kernel<DropoutArgs> dropout = nullptr;
   Kernel<AttentionArgs> attention = nullptr;
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;
+  Kernel<CacheWriteArgs> cache_write = nullptr;
+  Kernel<CacheAdvanceArgs> cache_advance = nullptr;
   Kernel<AdamwArgs> adamw = nullptr;
   Kernel<SumSquaresArgs> sum_squares = nullptr;
   Kernel<StepTotalsArgs> step_totals = nullptr;

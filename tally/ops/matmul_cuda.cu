@@ -20,6 +20,8 @@ void* device_take(int index, int64_t bytes);
 
 namespace cuda {
 
+bool multiply_rows(const MatmulArgs& args);  // matmul_rows_cuda.cu
+
 namespace {
 
 // ---- any strides and dtypes: a block computes a tile of 32 x 32, a thread four elements of a column
@@ -324,6 +326,7 @@ void multiply_in_steps(const MatmulArgs& args) {
 void matmul(const MatmulArgs& args) {
   if (args.c.numel() == 0) return;
   if (args.b_packed) detail::wrong_dtype("matmul with a weight packed for the CPU", static_cast<int>(args.b.dtype));
+  if (multiply_rows(args)) return;
   if (multiply_lt(args)) return;
   args.what_aux == MatmulAux::kNone ? multiply_plain(args) : multiply_in_steps(args);
 }

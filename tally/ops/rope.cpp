@@ -4,6 +4,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/cache.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
 
@@ -50,11 +51,12 @@ void check(const Tensor& x, const Tensor& table, int64_t first_row) {
 
 }  // namespace
 
-Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style) {
+Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position) {
   check(x, table, first_row);
   const Tensor rows = table_rows(table, first_row, x.size(1));
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
-  launch(&Kernels::rope, RopeArgs{dense_rows(x).raw(), rows.raw(), y.raw(), style, false});
+  launch(&Kernels::rope, RopeArgs{dense_rows(x).raw(), rows.raw(), y.raw(), style, false,
+                                  position_view("rope", position, x.device()), first_row});
   record(
       y, {x}, {rows},
       [](Backward& b, RopeStyle s) {

@@ -11,8 +11,9 @@ namespace tally {
 // Angles are computed in f64, so that position 131071 is as exact as position 1. Throws Error for an odd head_dim.
 Tensor rope_table(int64_t positions, int64_t head_dim, double theta, int64_t first_position = 0, Device device = kCpu);
 
-// x (B, T, H, D), any strides; position t of x uses row first_row + t of the table.
-Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style);
+// x (B, T, H, D), any strides; position t of x uses row first_row + t of the table. `position`: first_row on the device
+// (ops/cache.h), where there is one.
+Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position = {});
 
 // x itself, or a copy when its last axis is not contiguous. Not recorded.
 Tensor dense_rows(const Tensor& x);

@@ -38,6 +38,12 @@ __device__ __forceinline__ void turn(float& first, float& second, float c, float
   second = __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s));
 }
 
+// Where row 0 of the table's rows is now.
+__device__ __forceinline__ const float* rows_of(const RopeArgs& a) {
+  const float* const rows = a.table.ptr<float>();
+  return a.position.data ? rows + (*a.position.ptr<int32_t>() - a.first) * a.table.stride[0] : rows;
+}
+
 // A unit is a position, every slots-th head and a vector of pairs: one vector of a head, or with kHalf the two that lie
 // D/2 apart.
 template <class T, bool kHalf>
@@ -45,6 +51,7 @@ __global__ void __launch_bounds__(kThreads) vector_kernel(RopeArgs a) {
   constexpr int kV = kVector<T>, kLines = kHalf ? 2 : 1, kPairs = kV * kLines / 2, kHeads = heads_of(kHalf);
   const int64_t t_size = a.out.size[1], heads = a.out.size[2], half = a.out.size[3] / 2;
   const int64_t groups = half / kPairs, slots = (heads + kHeads - 1) / kHeads;
+  const float* const rows = rows_of(a);
   const int64_t units = a.out.size[0] * t_size * slots * groups, step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < units; k += step) {
     int64_t rest = k / groups;
@@ -61,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) vector_kernel(RopeArgs a) {
 #pragma unroll
       for (int line = 0; line < kLines; ++line) load_vector(x + head * a.x.stride[2] + line * half, v[h][line]);
     }
-    const float* table = a.table.ptr<float>() + t * a.table.stride[0] + group * (2 * kPairs);
+    const float* table = rows + t * a.table.stride[0] + group * (2 * kPairs);
     float c[kPairs], s[kPairs];
 #pragma unroll
     for (int i = 0; i < kPairs; i += 2) {
@@ -90,6 +97,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) pair_kernel(RopeArgs a) {
   const int64_t t_size = a.out.size[1], heads = a.out.size[2], half = a.out.size[3] / 2;
   const bool interleaved = a.style == RopeStyle::kInterleaved;
+  const float* const rows = rows_of(a);
   const int64_t units = a.out.size[0] * t_size * heads * half, step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < units; k += step) {
     int64_t rest = k / half;
@@ -99,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) pair_kernel(RopeArgs a) {
     const int64_t i = interleaved ? 2 * pair : pair, j = interleaved ? i + 1 : i + half;
     const T* x = a.x.ptr<T>() + b * a.x.stride[0] + t * a.x.stride[1] + head * a.x.stride[2];
     T* y = a.out.ptr<T>() + b * a.out.stride[0] + t * a.out.stride[1] + head * a.out.stride[2];
-    const float* table = a.table.ptr<float>() + t * a.table.stride[0] + pair * a.table.stride[1];
+    const float* table = rows + t * a.table.stride[0] + pair * a.table.stride[1];
     const float c = table[0], s = table[a.table.stride[2]];
     float first = load_one(x + i * a.x.stride[3]), second = load_one(x + j * a.x.stride[3]);
     turn(first, second, c, a.inverse ? -s : s);
@@ -133,8 +141,9 @@ void rope(const RopeArgs& a) {
     using T = decltype(tag);
     const bool half = a.style == RopeStyle::kHalfSplit;
     const int64_t d = a.out.size[3], unit = kVector<T> * (half ? 2 : 1);  // numbers of a head that a thread takes
+    const bool one_row = a.table.size[0] == 1 && a.position.rank() == 0;
     const bool pairs_lie_flat = a.table.stride[2] == 1 && a.table.stride[1] == 2 &&
-                                aligned<float>(a.table.data, a.table.size[0] == 1 ? 0 : a.table.stride[0]);
+                                aligned<float>(a.table.data, one_row ? 0 : a.table.stride[0]);
     if (d % unit == 0 && pairs_lie_flat && vector_rows<T>(a.x) && vector_rows<T>(a.out)) {
       const int64_t units = a.out.size[0] * a.out.size[1] * parts(a.out.size[2], heads_of(half)) * (d / unit);
       const auto kernel = half ? vector_kernel<T, true> : vector_kernel<T, false>;

@@ -21,12 +21,15 @@ struct RopeTableArgs {
 };
 
 // x and out (B, T, H, D), D contiguous; table (T, D/2, 2), its row t for position t of x. inverse turns by the negative
-// angle (the backward). Counted: 4 products and 2 sums a pair.
+// angle (the backward). Where there is a position (cache_kernels.h), the table starts at row `first` of a larger one,
+// and row *position + t is taken. Counted: 4 products and 2 sums a pair.
 struct RopeArgs {
   static constexpr const char* name = "rope";
   View x, table, out;
   RopeStyle style;
   bool inverse;
+  View position = {};
+  int64_t first = 0;
   Device device() const { return out.device; }
   Cost cost() const { return {0, out.numel() * 3, x.bytes() + table.bytes(), out.bytes(), 0}; }
 };

@@ -41,10 +41,12 @@ const bool rope_reference = test::register_reference<RopeArgs>([](const RopeArgs
         }
 });
 
-test::OpCase rope_case(const Dims& size, RopeStyle style, int64_t first_row) {
+test::OpCase rope_case(const Dims& size, RopeStyle style, int64_t first_row, bool on_device) {
   const Tensor table = rope_table(size[1] + first_row + 2, size[3], 1e4);
-  return {"rope " + str(size), {{size}}, [=](const auto& in) {
-            return rope(in[0], to(table, in[0].device()), first_row, style);
+  const Tensor position = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(first_row)}, Dims(1));
+  return {"rope " + str(size) + (on_device ? " with a position" : ""), {{size}}, [=](const auto& in) {
+            const Device device = in[0].device();
+            return rope(in[0], to(table, device), first_row, style, on_device ? to(position, device) : Tensor());
           }};
 }
 
@@ -52,7 +54,7 @@ TEST(Rope, Cases) {
   for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit})
     for (const Dims& size : {Dims(1, 1, 1, 2), Dims(2, 3, 2, 4), Dims(1, 5, 3, 6), Dims(2, 4, 1, 64), Dims(1, 2, 2, 34),
                              Dims(1, 2, 1, 520), Dims(0, 3, 2, 4), Dims(2, 0, 2, 4), Dims(1, 2, 0, 4)})
-      test::run_op_case(rope_case(size, style, size[1] % 3));
+      for (const bool on_device : {false, true}) test::run_op_case(rope_case(size, style, size[1] % 3, on_device));
 }
 
 TEST(Rope, Table) {
@@ -113,6 +115,7 @@ TEST(Rope, Errors) {
   test::expect_error([&] { turn(x, -1); }, "outside the table");
   test::expect_error([&] { turn(Tensor::empty({1, 4, 1, 6}), 0); }, "head size 6");
   test::expect_error([&] { turn(Tensor::empty({4, 8}), 0); }, "not (B, T, H, D)");
+  test::expect_error([&] { rope(x, table, 0, RopeStyle::kHalfSplit, Tensor::empty({1})); }, "not f32 of shape (1,)");
   test::expect_error([&] { rope(x, Tensor(), 0, RopeStyle::kHalfSplit); }, "rope_table makes it");
 }
 

@@ -6,8 +6,10 @@
 #include "tally/base/rng.h"
 #include "tally/core/device.h"
 #include "tally/core/tape.h"
+#include "tally/models/model.h"
 #include "tally/ops/attention.h"
 #include "tally/ops/backward.h"
+#include "tally/ops/cache.h"
 #include "tally/ops/cross_entropy.h"
 #include "tally/ops/dropout.h"
 #include "tally/ops/elementwise.h"
@@ -232,6 +234,116 @@ TEST(Cuda, CrossEntropy) {
           worst = std::max(worst, std::abs(grad[0][i] - grad[1][i])), largest = std::max(largest, std::abs(grad[0][i]));
         EXPECT_LE(worst, (dtype == DType::kF32 ? 1e-5 : 1e-2) * largest);
       }
+}
+
+// ---- decoding
+
+// The largest error against the largest value.
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative) {
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double error = std::abs(got[i] - want[i]);
+    if (!(error <= worst)) worst = error;
+    largest = std::max(largest, std::abs(want[i]));
+  }
+  EXPECT_LE(worst, relative * largest);
+}
+
+Tensor position_of(int64_t n, Device device = cuda_device()) {
+  return to(Tensor::from(std::vector<int32_t>{static_cast<int32_t>(n)}, Dims(1)), device);
+}
+
+// What a captured launch does when it is replayed: the numbers of the host are those of another position. Lengths on
+// both sides of where blocks of a cluster join in; a cache with room and one without, whose clusters differ.
+TEST(Cuda, CachedAttentionTakesItsPositionFromTheCard) {
+  set_memory_guards(false, cuda_device());
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [b, t, h, hkv, d] :
+         {std::tuple(2, 1, 8, 2, 64), {1, 1, 4, 4, 128}, {3, 1, 40, 1, 32}, {1, 5, 8, 2, 96}, {2, 1, 6, 3, 80}}) {
+      const int64_t capacity = 2300;
+      const Tensor q = values({b, t, h, d}, dtype, 1), k = values({b, capacity, hkv, d}, dtype, 2),
+                   v = values({b, capacity, hkv, d}, dtype, 3);
+      const Tensor there_q = to(q, cuda_device()), there_k = to(k, cuda_device()), there_v = to(v, cuda_device());
+      const auto run = [&](int64_t host, int64_t n, int64_t room) {
+        return attention_cached(there_q, slice(there_k, 1, 0, host), slice(there_v, 1, 0, host), position_of(n - t),
+                                room)
+            .to_vector();
+      };
+      for (const int64_t n : {5, 64, 65, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 2300}) {
+        SCOPED_TRACE(std::to_string(n) + " keys, head size " + std::to_string(d));
+        const std::vector<double> got = run(n, n, capacity);
+        expect_near(got, attention(q, slice(k, 1, 0, n), slice(v, 1, 0, n), true).to_vector(),
+                    dtype == DType::kBF16 ? 0.02 : 1e-4);
+        EXPECT_EQ(run(n, n, n), got) << "in a full cache";
+        EXPECT_EQ(run(t, n, capacity), got) << "captured at the first position";
+        EXPECT_EQ(run(capacity, n, capacity), got) << "captured at the last position";
+      }
+    }
+}
+
+TEST(Cuda, RopeAndCacheTakeTheirPositionFromTheCard) {
+  set_memory_guards(false, cuda_device());
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t d : {6, 64}) {
+      const Tensor x = to(values({2, 3, 4, d}, dtype, 1), cuda_device());
+      const Tensor table = rope_table(200, d, 1e4, 0, cuda_device());
+      for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit})
+        EXPECT_EQ(rope(x, table, 3, style, position_of(190)).to_vector(), rope(x, table, 190, style).to_vector());
+      std::vector<double> all[2];
+      for (int k = 0; k < 2; ++k) {
+        Tensor keys = Tensor::empty({2, 50, 4, d}, dtype, cuda_device()), values = Tensor::empty_like(keys);
+        fill_(keys, 0), fill_(values, 0);
+        k ? cache_write(keys, values, x, x, 1, position_of(47)) : cache_write(keys, values, x, x, 47);
+        all[k] = keys.to_vector();
+        EXPECT_EQ(values.to_vector(), all[k]);
+      }
+      EXPECT_EQ(all[0], all[1]);
+    }
+}
+
+// A row's bits are the same alone and among others, and whatever other columns there are.
+TEST(Cuda, FewRows) {
+  set_memory_guards(false, cuda_device());
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [n, k] :
+         {std::tuple(2048, 2048), {512, 2048}, {2048, 8192}, {1003, 776}, {5, 20480}, {7, 8}, {3001, 5632}}) {
+      SCOPED_TRACE(std::to_string(n) + " x " + std::to_string(k));
+      const Tensor x = values({8, k}, dtype, 1), w = values({n, k}, dtype, 2), bias = values({n}, dtype, 3);
+      const Tensor there_x = to(x, cuda_device()), there_w = to(w, cuda_device()), there_bias = to(bias, cuda_device());
+      const Tensor all = linear(there_x, there_w, there_bias);
+      expect_near(all.to_vector(), linear(x, w, bias).to_vector(), dtype == DType::kBF16 ? 0.01 : 1e-5);
+      EXPECT_EQ(linear(there_x, there_w, there_bias).to_vector(), all.to_vector()) << "a second run";
+      for (int64_t m = 1; m < 8; ++m)
+        EXPECT_EQ(linear(slice(there_x, 0, 8 - m, 8), there_w, there_bias).to_vector(),
+                  slice(all, 0, 8 - m, 8).to_vector())
+            << m << " rows";
+      const int64_t part = n / 3;
+      EXPECT_EQ(linear(there_x, slice(there_w, 0, part, n)).to_vector(),
+                contiguous(slice(linear(there_x, there_w), 1, part, n)).to_vector());
+    }
+}
+
+// Logits of a prompt and then of one token after another, in f32, where only the order of sums differs.
+TEST(Cuda, DecodingAsOnTheCpu) {
+  set_memory_guards(false, cuda_device());
+  const NoGrad quiet;
+  for (const char* name : {"demo", "char"}) {
+    ModelConfig c = preset(name);
+    c.context = 64, c.vocab_size = 320;
+    const auto model = make_model(c, 7), there = make_model(c, 7, cuda_device());
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 40; ++i) ids.push_back((i * i * 7 + i) % 300);
+    const Tensor x = Tensor::from(ids, Dims(1, 40)), y = model->logits(x);
+    const auto cache = there->new_cache(1, 64);
+    ForwardContext context;
+    context.cache = cache.get();
+    for (int64_t at = 0, n = 25; at < 40; at += n, n = 1) {
+      const Tensor part = to(contiguous(slice(x, 1, at, at + n)), cuda_device());
+      expect_near(there->logits(part, context).to_vector(), slice(y, 1, at, at + n).to_vector(), 1e-4);
+      EXPECT_EQ(cache->position().to_vector(), std::vector<double>{static_cast<double>(at + n)});
+    }
+  }
 }
 
 // ---- memory
