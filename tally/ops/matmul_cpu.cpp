@@ -69,6 +69,13 @@ struct Product {
   TALLY_INLINE PackedWeight<T> weight(int64_t step) const {
     return {reinterpret_cast<const T*>(b.data), step, k};
   }
+  // Rows of A over a block of K: as they lie where they are contiguous along K, else packed into `buffer`.
+  PanelA panel_a(int64_t row, int64_t rows, int64_t step, int64_t steps, float* buffer) const {
+    const Operand from = a.at(row, step);
+    if (a.step == 1 && a.dtype == DType::kF32) return {reinterpret_cast<const float*>(from.data), a.line, true};
+    pack<0>(buffer, rows, from, rows, steps);
+    return {buffer, rows, false};
+  }
   // kColumns columns of B over a block of K: packed into `buffer` unless they come so.
   PanelB panel(int64_t column, int64_t columns, int64_t step, int64_t steps, float* buffer) const {
     if (b_packed && b.dtype == DType::kF32) return {weight<float>(step).at(column), MatmulArgs::kPanel};
@@ -118,19 +125,19 @@ void pack_group(const Product& p, const MatmulPlan& plan, const Group& g, float*
 // `rows` rows from `row` on (a panel of A) times the columns [first, last) of the group.
 void multiply_panel(const Product& p, const MatmulPlan& plan, const Group& g, const float* scratch, int64_t row,
                     int64_t rows, int64_t first, int64_t last) {
-  alignas(64) float a[kRows * kBlockK + kPadding];
+  alignas(64) float packed[kRows * kBlockK + kPadding];
   alignas(64) float bias[MatmulPlan::kBlock + kColumns] = {};
   if (p.has_bias) p.read_bias(bias, g.column + first, last - first);
   const bool direct = p.b_packed && p.b.dtype == DType::kF32;
   for (int64_t i = 0; i < g.blocks; ++i) {
     const int64_t block = g.block + i, k = block * kBlockK, steps = least(kBlockK, p.k - k);
     const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
-    pack<0>(a, rows, p.a.at(row, k), rows, steps);
+    const PanelA a = p.panel_a(row, rows, k, steps, packed);
     for (int64_t column = first; column < last; column += kColumns) {
       const PanelB b = direct ? p.panel(g.column + column, kColumns, k, steps, nullptr)
                               : PanelB{scratch + i * plan.block_floats + column * steps, kColumns};
       run_tile(p.c.at(row, g.column + column), rows, least(kColumns, last - column), p.accumulate || block > 0,
-               with_bias ? bias + column - first : nullptr, [&](const Tile& t) { kMicro.of[rows](steps, a, b, t); });
+               with_bias ? bias + column - first : nullptr, [&](const Tile& t) { run_micro(rows, steps, a, b, t); });
     }
   }
 }
@@ -188,8 +195,9 @@ void multiply_columns(const Product& p, const MatmulPlan& plan, const RowGroup& 
       for (int64_t j = 0; j < columns; j += kColumns)
         run_tile(p.c.at(g.row + panels.first(row), column + j), panels.size(row), least(kColumns, columns - j),
                  p.accumulate || block > 0, with_bias ? bias + j : nullptr, [&](const Tile& t) {
-                   kMicro.of[panels.size(row)](steps, scratch + i * plan.block_floats + panels.offset(row),
-                                               b[j / kColumns], t);
+                   const int64_t rows = panels.size(row);
+                   run_micro(rows, steps, {scratch + i * plan.block_floats + panels.offset(row), rows, false},
+                             b[j / kColumns], t);
                  });
   }
 }
@@ -262,8 +270,9 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
       } else {
         const PanelB b = p.panel(column + j, width, k, steps, packed_b);
         for (int64_t i = 0; i < panels.count; ++i)
-          run_tile(to.at(panels.first(i), j), panels.size(i), width, add, tile_bias,
-                   [&](const Tile& t) { kMicro.of[panels.size(i)](steps, a + panels.offset(i), b, t); });
+          run_tile(to.at(panels.first(i), j), panels.size(i), width, add, tile_bias, [&](const Tile& t) {
+            run_micro(panels.size(i), steps, {a + panels.offset(i), panels.size(i), false}, b, t);
+          });
       }
       j += width;
     }
