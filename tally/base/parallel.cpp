@@ -1,6 +1,8 @@
-// The pool: num_threads() - 1 workers and the calling thread take blocks of chunks from one counter. A worker joins a
-// job only while it is open, so the caller never waits for a worker that the system has not woken: with busy cores
-// the caller does the work alone. Workers spin for kSpinNanoseconds, then sleep on `epoch_` (a futex).
+// The pool: num_threads() - 1 workers and the calling thread. Every thread has a part of a job's chunks, the same for
+// jobs of the same size, so that it finds in its own cache what it wrote in the job before; it takes blocks of chunks
+// from its part, ever smaller ones, and then from the parts of the others. A worker joins a job only while it is open,
+// so the caller never waits for a worker that the system has not woken: with busy cores the caller does the work alone.
+// Workers spin for kSpinNanoseconds, then sleep on `epoch_` (a futex).
 // A worker that finds itself on the caller's processor leaves it and is kept away until they meet again: a system that
 // packs threads onto few processors would wake it there each time, and the two would take turns.
 // The pool is never destroyed: its threads sleep until the process ends, and a forked child works on alone.
@@ -129,15 +131,13 @@ class Pool {
     if (!lock.owns_lock()) return false;
     if (workers_.empty()) start_workers();
     n_ = n, grain_ = grain, function_ = function, context_ = context;
-    chunks_ = (n - 1) / grain + 1;
-    block_ = std::max<int64_t>(1, chunks_ / (int64_t{8} * threads_.load(std::memory_order_relaxed)));
-    error_ = nullptr, error_chunk_ = chunks_;
-    next_.store(0, std::memory_order_relaxed);
+    cut((n - 1) / grain + 1);
+    error_ = nullptr;
     caller_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
     state_.store(kOpen, std::memory_order_release);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
-    take_blocks();
+    take_blocks(0);
     close();
     const std::exception_ptr error = std::move(error_);
     lock.unlock();
@@ -146,13 +146,20 @@ class Pool {
   }
 
  private:
+  // Chunks [next, end) that nobody has taken yet.
+  struct alignas(64) Part {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+
   void start_workers() {
     const int n = threads_.load(std::memory_order_relaxed) - 1;
     stop_.store(false, std::memory_order_relaxed);
     const uint32_t epoch = epoch_.load(std::memory_order_relaxed);
     workers_.reserve(static_cast<size_t>(n));
+    parts_ = std::make_unique<Part[]>(static_cast<size_t>(n) + 1);
     try {
-      for (int i = 0; i < n; ++i) workers_.emplace_back([this, epoch] { worker(epoch); });
+      for (int i = 0; i < n; ++i) workers_.emplace_back([this, epoch, i] { worker(i + 1, epoch); });
     } catch (const std::system_error&) {
       // The system allows no more threads: those that started suffice, the result is the same.
       if (workers_.empty()) threads_.store(1, std::memory_order_release);
@@ -167,7 +174,7 @@ class Pool {
     workers_.clear();
   }
 
-  void worker(uint32_t seen) {
+  void worker(int index, uint32_t seen) {
     inside_job = true;  // what a chunk calls runs inline
     cpu_set_t all;
     const bool known = sched_getaffinity(0, sizeof all, &all) == 0;
@@ -178,7 +185,7 @@ class Pool {
       if (const int cpu = caller_cpu_.load(std::memory_order_relaxed); known && sched_getcpu() == cpu)
         leave_cpu(cpu, all);
       if (!join()) continue;
-      take_blocks();
+      take_blocks(index);
       if (state_.fetch_sub(1, std::memory_order_acq_rel) == 1) state_.notify_one();  // closed, and I was the last
     }
   }
@@ -199,19 +206,36 @@ class Pool {
     }
   }
 
-  // Blocks are handed out in ascending order and a taken block is always finished up to its own first throw, so the
-  // lowest throwing chunk always runs and its exception is the one kept: the error does not depend on timing.
-  void take_blocks() {
-    for (;;) {
-      const int64_t first = next_.fetch_add(block_, std::memory_order_relaxed);
-      if (first >= chunks_) return;
+  // A part for every thread, as equal as possible.
+  void cut(int64_t chunks) {
+    part_count_ = std::min<int64_t>(threads_.load(std::memory_order_relaxed), chunks);
+    const int64_t size = chunks / part_count_, longer = chunks % part_count_;
+    for (int64_t i = 0, end = 0; i < part_count_; ++i) {
+      parts_[i].next.store(end, std::memory_order_relaxed);
+      parts_[i].end = end += size + (i < longer ? 1 : 0);
+    }
+    error_chunk_.store(chunks, std::memory_order_relaxed);
+  }
+
+  void take_blocks(int index) {
+    for (int64_t i = 0; i < part_count_; ++i) take_part(parts_[(index + i) % part_count_]);
+  }
+
+  // Blocks of a part are handed out in ascending order, a taken block is always finished up to its own first throw, and
+  // only chunks behind one that threw are left out: the lowest throwing chunk always runs and its exception is the one
+  // kept, so the error does not depend on timing.
+  void take_part(Part& part) {
+    int64_t first = part.next.load(std::memory_order_relaxed);
+    while (first < part.end && first < error_chunk_.load(std::memory_order_relaxed)) {
+      const int64_t last = first + std::max<int64_t>(1, (part.end - first) / 4);
+      if (!part.next.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
       std::exception_ptr error;
-      const int64_t thrown =
-          run_chunks(first, std::min(first + block_, chunks_), n_, grain_, function_, context_, error);
+      const int64_t thrown = run_chunks(first, last, n_, grain_, function_, context_, error);
+      first = part.next.load(std::memory_order_relaxed);
       if (thrown < 0) continue;
-      next_.store(chunks_, std::memory_order_relaxed);  // hands out no more
       const std::lock_guard lock(error_mutex_);
-      if (thrown < error_chunk_) error_chunk_ = thrown, error_ = error;
+      if (thrown < error_chunk_.load(std::memory_order_relaxed))
+        error_chunk_.store(thrown, std::memory_order_relaxed), error_ = error;
     }
   }
 
@@ -222,15 +246,15 @@ class Pool {
   std::atomic<int> caller_cpu_{-1};  // where the last job was started
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> state_{0};
-  alignas(64) std::atomic<int64_t> next_{0};
   // The job; written only while state_ is 0.
   alignas(64) int64_t n_ = 0;
-  int64_t grain_ = 1, chunks_ = 0, block_ = 1;
+  int64_t grain_ = 1, part_count_ = 0;
+  std::unique_ptr<Part[]> parts_;
   detail::RangeFunction function_ = nullptr;
   const void* context_ = nullptr;
   std::mutex error_mutex_;
   std::exception_ptr error_;
-  int64_t error_chunk_ = 0;
+  std::atomic<int64_t> error_chunk_{0};
 };
 
 }  // namespace

@@ -65,13 +65,37 @@ struct Product {
       to[j] = bias.dtype == DType::kBF16 ? to_float(bias.ptr<const bf16>()[at]) : bias.ptr<const float>()[at];
     }
   }
+  // For whole panels, with zeros behind the last column; nothing where there is no bias.
+  void bias_panels(float* to, int64_t first, int64_t columns) const {
+    if (!has_bias) return;
+    read_bias(to, first, columns);
+    for (int64_t j = columns; j % kColumns != 0; ++j) to[j] = 0;
+  }
   template <class T>
   TALLY_INLINE PackedWeight<T> weight(int64_t step) const {
     return {reinterpret_cast<const T*>(b.data), step, k};
   }
+  // Rows of A over a block of K: as they lie where they are contiguous along K, else packed into `buffer`.
+  PanelA panel_a(int64_t row, int64_t rows, int64_t step, int64_t steps, float* buffer) const {
+    const Operand from = a.at(row, step);
+    if (a.step == 1 && a.dtype == DType::kF32) return {reinterpret_cast<const float*>(from.data), a.line, true};
+    pack<0>(buffer, rows, from, rows, steps);
+    return {buffer, rows, false};
+  }
+  // Columns of B that need no packing: those next to each other, where all of B fits into a core's second cache beside
+  // the rest (a larger one would be read over and over from far places), and whole panels of a packed f32 weight.
+  int64_t columns_ready() const {
+    if (b.dtype != DType::kF32) return 0;
+    if (b_packed) return n;
+    return b.line == 1 && n * k <= MatmulPlan::kScratchFloats ? n / kColumns * kColumns : 0;
+  }
+  PanelB ready_panel(int64_t column, int64_t step) const {
+    if (b_packed) return {weight<float>(step).at(column), MatmulArgs::kPanel};
+    return {reinterpret_cast<const float*>(b.at(column, step).data), b.step};
+  }
   // kColumns columns of B over a block of K: packed into `buffer` unless they come so.
   PanelB panel(int64_t column, int64_t columns, int64_t step, int64_t steps, float* buffer) const {
-    if (b_packed && b.dtype == DType::kF32) return {weight<float>(step).at(column), MatmulArgs::kPanel};
+    if (column < columns_ready()) return ready_panel(column, step);
     if (b_packed) {
       const bf16* from = weight<bf16>(step).at(column);
       for (int64_t i = 0; i < steps; ++i)
@@ -104,10 +128,12 @@ struct Group {
 };
 
 void pack_group(const Product& p, const MatmulPlan& plan, const Group& g, float* scratch) {
-  const int64_t panels = parts(g.columns, kColumns);
+  const int64_t all_ready = p.columns_ready();
+  const int64_t ready = all_ready > g.column ? least(all_ready - g.column, g.columns) : 0;
+  const int64_t panels = parts(g.columns - ready, kColumns);
   parallel_for(g.blocks * panels, 2, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t block = i / panels, column = i % panels * kColumns;
+      const int64_t block = i / panels, column = ready + i % panels * kColumns;
       const int64_t k = (g.block + block) * kBlockK, steps = least(kBlockK, p.k - k);
       p.panel(g.column + column, least(kColumns, g.columns - column), k, steps,
               scratch + block * plan.block_floats + column * steps);
@@ -118,19 +144,19 @@ void pack_group(const Product& p, const MatmulPlan& plan, const Group& g, float*
 // `rows` rows from `row` on (a panel of A) times the columns [first, last) of the group.
 void multiply_panel(const Product& p, const MatmulPlan& plan, const Group& g, const float* scratch, int64_t row,
                     int64_t rows, int64_t first, int64_t last) {
-  alignas(64) float a[kRows * kBlockK + kPadding];
-  alignas(64) float bias[MatmulPlan::kBlock + kColumns] = {};
-  if (p.has_bias) p.read_bias(bias, g.column + first, last - first);
-  const bool direct = p.b_packed && p.b.dtype == DType::kF32;
+  alignas(64) float packed[kRows * kBlockK + kPadding];
+  alignas(64) float bias[MatmulPlan::kBlock + kColumns];
+  p.bias_panels(bias, g.column + first, last - first);
+  const int64_t ready = p.columns_ready() - g.column;
   for (int64_t i = 0; i < g.blocks; ++i) {
     const int64_t block = g.block + i, k = block * kBlockK, steps = least(kBlockK, p.k - k);
     const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
-    pack<0>(a, rows, p.a.at(row, k), rows, steps);
+    const PanelA a = p.panel_a(row, rows, k, steps, packed);
     for (int64_t column = first; column < last; column += kColumns) {
-      const PanelB b = direct ? p.panel(g.column + column, kColumns, k, steps, nullptr)
-                              : PanelB{scratch + i * plan.block_floats + column * steps, kColumns};
+      const PanelB b = column < ready ? p.ready_panel(g.column + column, k)
+                                      : PanelB{scratch + i * plan.block_floats + column * steps, kColumns};
       run_tile(p.c.at(row, g.column + column), rows, least(kColumns, last - column), p.accumulate || block > 0,
-               with_bias ? bias + column - first : nullptr, [&](const Tile& t) { kMicro.of[rows](steps, a, b, t); });
+               with_bias ? bias + column - first : nullptr, [&](const Tile& t) { run_micro(rows, steps, a, b, t); });
     }
   }
 }
@@ -140,7 +166,7 @@ void multiply_tall(const Product& p, const MatmulPlan& plan, float* scratch) {
   for (int64_t column = 0; column < p.n; column += plan.block)
     for (int64_t block = 0; block < plan.k_blocks; block += plan.group) {
       const Group g{column, least(plan.block, p.n - column), block, least(plan.group, plan.k_blocks - block)};
-      if (!p.b_packed || p.b.dtype != DType::kF32) pack_group(p, plan, g, scratch);
+      pack_group(p, plan, g, scratch);
       // Enough tasks for the threads, but A is packed once a task.
       const int64_t panels = parts(g.columns, kColumns), splits = least(parts(32, row_panels), parts(panels, 4));
       parallel_for(row_panels * splits, 1, [&](int64_t begin, int64_t end) {
@@ -175,8 +201,8 @@ void pack_rows(const Product& p, const MatmulPlan& plan, const RowGroup& g, floa
 void multiply_columns(const Product& p, const MatmulPlan& plan, const RowGroup& g, const float* scratch, int64_t column,
                       int64_t columns, int64_t first, int64_t last) {
   alignas(64) float packed[kBlockK * kTaskColumns];
-  alignas(64) float bias[kTaskColumns + kColumns] = {};
-  if (p.has_bias) p.read_bias(bias, column, columns);
+  alignas(64) float bias[kTaskColumns + kColumns];
+  p.bias_panels(bias, column, columns);
   for (int64_t i = 0; i < g.blocks; ++i) {
     const int64_t block = g.block + i, k = block * kBlockK, steps = least(kBlockK, p.k - k);
     const bool with_bias = p.has_bias && block + 1 == plan.k_blocks;
@@ -188,8 +214,9 @@ void multiply_columns(const Product& p, const MatmulPlan& plan, const RowGroup& 
       for (int64_t j = 0; j < columns; j += kColumns)
         run_tile(p.c.at(g.row + panels.first(row), column + j), panels.size(row), least(kColumns, columns - j),
                  p.accumulate || block > 0, with_bias ? bias + j : nullptr, [&](const Tile& t) {
-                   kMicro.of[panels.size(row)](steps, scratch + i * plan.block_floats + panels.offset(row),
-                                               b[j / kColumns], t);
+                   const int64_t rows = panels.size(row);
+                   run_micro(rows, steps, {scratch + i * plan.block_floats + panels.offset(row), rows, false},
+                             b[j / kColumns], t);
                  });
   }
 }
@@ -236,12 +263,12 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
                    int64_t low_floats) {
   alignas(64) float packed_a[kTaskRows * (kBlockK + kPadding)];
   alignas(64) float packed_b[kBlockK * kColumns];
-  alignas(64) float bias[kTaskColumns + kColumns] = {};
+  alignas(64) float bias[kTaskColumns + kColumns];
   alignas(64) float sums[kTaskRows * kTaskColumns];
   const Result c = p.c.at(row, column);
   const Result to = c.direct() ? c : Result{reinterpret_cast<char*>(sums), DType::kF32, kTaskColumns, 1};
   if (!c.direct() && p.accumulate) read_result(sums, kTaskColumns, c, rows, columns);
-  if (p.has_bias) p.read_bias(bias, column, columns);
+  p.bias_panels(bias, column, columns);
   for (int64_t k = 0; k < p.k; k += kBlockK) {
     const int64_t steps = least(kBlockK, p.k - k);
     const Panels panels(rows, steps);
@@ -262,8 +289,9 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
       } else {
         const PanelB b = p.panel(column + j, width, k, steps, packed_b);
         for (int64_t i = 0; i < panels.count; ++i)
-          run_tile(to.at(panels.first(i), j), panels.size(i), width, add, tile_bias,
-                   [&](const Tile& t) { kMicro.of[panels.size(i)](steps, a + panels.offset(i), b, t); });
+          run_tile(to.at(panels.first(i), j), panels.size(i), width, add, tile_bias, [&](const Tile& t) {
+            run_micro(panels.size(i), steps, {a + panels.offset(i), panels.size(i), false}, b, t);
+          });
       }
       j += width;
     }

@@ -1,6 +1,6 @@
 // The inner loops of the CPU matrix product: a tile of C over one block of K, its sums in registers, every element one
 // chain of fused multiply-adds in order of k. For matmul_cpu.cpp only.
-//  - micro<R>: R rows by kColumns columns, both operands packed.
+//  - micro<R>: R rows by kColumns columns, B packed, A packed or as its rows lie.
 //  - stream<R>: few rows, B as it lies; it is transposed on the way, a few steps at a time.
 //  - wide<R>: few rows, several panels of a packed weight at a time, f32 or bf16, at the speed of memory.
 #pragma once
@@ -31,6 +31,28 @@ struct Panels {
   }
 };
 
+// R rows of A over a block of K, step after step: element (row i, step k) at data[k * pitch + i] ...
+struct StepsA {
+  const float* data;
+  int64_t pitch;
+  TALLY_INLINE void next() { data += pitch; }
+  TALLY_INLINE float at(int i) const { return data[i]; }
+};
+// ... or at data[i * pitch + k]. A pointer for every third row: the others are one of them and one of two strides away,
+// which an instruction's address can say.
+template <int R>
+struct RowsA {
+  const float* data[(R + 2) / 3];
+  int64_t pitch;
+  TALLY_INLINE RowsA(const float* from, int64_t pitch) : pitch(pitch) {
+    for (int i = 0; i < R; i += 3) data[i / 3] = from + i * pitch;
+  }
+  TALLY_INLINE void next() {
+    for (const float*& p : data) ++p;
+  }
+  TALLY_INLINE float at(int i) const { return data[i / 3][i % 3 * pitch]; }
+};
+
 // kColumns packed columns of B over a block of K: step k at data + k * pitch.
 struct PanelB {
   const float* data;
@@ -51,20 +73,21 @@ struct Sums {
   static constexpr int kWidth = sizeof(V) / 4;
   V v[R][kVectors] = {};
 
-  TALLY_INLINE void step(const float* a, const V (&y)[kVectors]) {
+  template <class A>
+  TALLY_INLINE void step(const A& a, const V (&y)[kVectors]) {
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const V x = a[i] - V{};
+      const V x = a.at(i) - V{};
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) v[i][j] = fmadd(x, y[j], v[i][j]);
     }
   }
 
-  // a: [k][R].
-  TALLY_INLINE void add(int64_t steps, const float* a, const PanelB& b) {
+  template <class A>
+  TALLY_INLINE void add(int64_t steps, A a, const PanelB& b) {
     const float* from = b.data;
 #pragma GCC unroll 2
-    for (int64_t k = 0; k < steps; ++k, a += R, from += b.pitch) {
+    for (int64_t k = 0; k < steps; ++k, a.next(), from += b.pitch) {
       if constexpr (R >= kRows / 2) {  // else loads, not sums, are the limit
         for (int j = 0; j < kVectors * kWidth; j += 16) __builtin_prefetch(from + 16 * b.pitch + j, 0, 3);
       }
@@ -95,13 +118,19 @@ struct Sums {
   }
 };
 
-// a: [k][R].
-template <int R>
-void micro(int64_t steps, const float* a, const PanelB& b, const Tile& t) {
+// A micro-panel of A: packed ([k][pitch], pitch >= R) or rows as they lie.
+struct PanelA {
+  const float* data;
+  int64_t pitch;
+  bool rows;
+};
+
+template <int R, class A>
+void micro(int64_t steps, const float* a, int64_t pitch, const PanelB& b, const Tile& t) {
   for (int i = 0; i < R; ++i)
     for (int j = 0; j < kColumns; j += 16) __builtin_prefetch(t.c + i * t.pitch + j, 1, 3);
   Sums<R, kColumns / kLanes, Vec> sums;
-  sums.add(steps, a, b);
+  sums.add(steps, A{a, pitch}, b);
   sums.finish(t);
 }
 
@@ -124,7 +153,7 @@ TALLY_INLINE int64_t stream_squares(StreamSums<R>& sums, int64_t steps, const fl
       for (int64_t h = 0; h < kLine; h += kSquareSteps<T>)
         pack_square<T>(packed + h * kColumns + g * kSquare, kColumns,
                        [&](int i) { return p[(g * kSquare + i) / 4] + i % 4 * b.line + k + h; });
-    sums.add(kLine, a + k * R, {packed, kColumns});
+    sums.add(kLine, StepsA{a + k * R, R}, {packed, kColumns});
   }
   return k;
 }
@@ -141,7 +170,7 @@ void stream(int64_t steps, const float* a, const Operand& b, int64_t columns, co
   for (; k < steps; k += kChunk) {
     const int64_t n = least(kChunk, steps - k);
     pack_b(packed, b.at(0, k), columns, n);
-    sums.add(n, a + k * R, {packed, kColumns});
+    sums.add(n, StepsA{a + k * R, R}, {packed, kColumns});
   }
   sums.finish(t);
 }
@@ -181,32 +210,37 @@ void wide(int64_t steps, const float* a, const PackedWeight<T>& b, int64_t colum
 #pragma GCC unroll 2
       for (int j = 0; j < kPanelVectors; ++j)
         y[i * kPanelVectors + j] = load(from[i] + k * PackedWeight<T>::kPanel + j * kLanes);
-    sums.step(a + k * R, y);
+    sums.step(StepsA{a + k * R, R}, y);
   }
   sums.finish(t);
 }
 
 // ---- by number of rows
 
-using Micro = void (*)(int64_t, const float*, const PanelB&, const Tile&);
+using Micro = void (*)(int64_t, const float*, int64_t, const PanelB&, const Tile&);
 using Stream = void (*)(int64_t, const float*, const Operand&, int64_t, const Tile&);
 template <class T>
 using Wide = void (*)(int64_t, const float*, const PackedWeight<T>&, int64_t, const Tile&);
 
 template <int R>
-constexpr Micro micro_of(int64_t rows) {
+constexpr Micro micro_of(int64_t rows, bool as_rows) {
   if constexpr (R == 0)
     return nullptr;
+  else if (rows == R)
+    return as_rows ? micro<R, RowsA<R>> : micro<R, StepsA>;
   else
-    return rows == R ? micro<R> : micro_of<R - 1>(rows);
+    return micro_of<R - 1>(rows, as_rows);
 }
 struct MicroTable {
-  Micro of[kRows + 1];
+  Micro of[2][kRows + 1];
   constexpr MicroTable() : of{} {
-    for (int i = 1; i <= kRows; ++i) of[i] = micro_of<kRows>(i);
+    for (int i = 1; i <= kRows; ++i) of[0][i] = micro_of<kRows>(i, false), of[1][i] = micro_of<kRows>(i, true);
   }
 };
 constexpr MicroTable kMicro;
+TALLY_INLINE void run_micro(int64_t rows, int64_t steps, const PanelA& a, const PanelB& b, const Tile& t) {
+  kMicro.of[a.rows][rows](steps, a.data, a.pitch, b, t);
+}
 constexpr Stream kStream[] = {nullptr, stream<1>, stream<2>, stream<3>, stream<4>};
 template <class T>
 constexpr Wide<T> kWideTable[][2] = {{nullptr, nullptr},

@@ -12,7 +12,7 @@ namespace {
 
 struct Metric {
   const char* title;
-  Series RunRecord::*series;
+  Curve RunRecord::*curve;
   bool smooth, from_zero, log_y;
 };
 constexpr Metric kMetrics[] = {{"Loss (nats a token)", &RunRecord::loss, true, false, false},
@@ -29,8 +29,9 @@ std::string curves_html(const std::vector<RunRecord>& runs, bool by_tokens) {
     chart.x_label = by_tokens ? "tokens" : "step";
     chart.from_zero = metric.from_zero, chart.log_y = metric.log_y;
     for (const RunRecord& run : runs) {
-      Series series = run.*metric.series;
-      if (metric.smooth) series = smoothed(series, std::max<size_t>(1, series.y.size() / 50));
+      const Curve& curve = run.*metric.curve;
+      Series series =
+          metric.smooth ? smoothed(curve.means, std::max<size_t>(1, curve.means.y.size() / 50)) : curve.points;
       series.name = run.name;
       if (by_tokens)
         for (double& x : series.x) x *= static_cast<double>(run.tokens_per_step());

@@ -63,12 +63,12 @@ RunFigures figures_of(const RunRecord& run) {
                          &f.bits_per_byte, &f.tokens_per_second, &f.step_time, &f.peak_memory, &f.peak_share})
     *s = "-";
   const double per_step = static_cast<double>(run.tokens_per_step()), step = static_cast<double>(run.last_step());
-  const double speed = median(run.tokens_per_second.y);
+  const double speed = median(run.tokens_per_second.means.y);
   f.steps = with_commas(run.last_step()) + (run.parsed ? " of " + with_commas(run.parsed->train.steps) : "");
   if (per_step > 0) f.tokens = value_text(per_step * step, PlotUnit::kNumber);
-  f.loss = last_value(run.loss), f.val_loss = last_value(run.val_loss);
-  add_lowest(run.val_loss, f);
-  f.bits_per_byte = last_value(run.bits_per_byte);
+  f.loss = last_value(run.loss.points), f.val_loss = last_value(run.val_loss.points);
+  add_lowest(run.val_loss.points, f);
+  f.bits_per_byte = last_value(run.bits_per_byte.points);
   if (speed > 0) f.tokens_per_second = value_text(speed, PlotUnit::kNumber);
   const double seconds = speed > 0 && per_step > 0 ? per_step / speed : 0;
   if (seconds > 0) f.step_time = seconds_text(seconds);

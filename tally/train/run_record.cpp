@@ -1,6 +1,7 @@
 #include "tally/train/run_record.h"
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 
 #include "tally/base/error.h"
@@ -35,40 +36,66 @@ void read_config(const fs::path& path, RunRecord& record) {
   }
 }
 
-// A number that is not finite was written as null: a gap.
-void add_point(Series& series, double step, const Json* value) {
-  if (value == nullptr || !(value->is_number() || value->is_null())) return;
-  series.x.push_back(step);
-  series.y.push_back(value->is_null() ? std::numeric_limits<double>::quiet_NaN() : value->as_double());
-}
+// Collects what lines of metrics.jsonl say in bounded memory: a run reports on itself while it goes on, and must not
+// grow with its length.
+struct Metrics {
+  CurveBuilder loss, lr, grad_norm, tokens_per_second, val_loss, bits_per_byte;
+  std::vector<RunRecord::Sample> samples;
+  int64_t seen_samples = 0, every = 1;
 
-void add_line(const Json& line, RunRecord& r) {
-  const int64_t step = line.at("step").as_int();
-  const std::pair<const char*, Series*> metrics[] = {
-      {"loss", &r.loss},           {"lr", &r.lr},
-      {"grad_norm", &r.grad_norm}, {"tokens_per_second", &r.tokens_per_second},
-      {"val_loss", &r.val_loss},   {"bits_per_byte", &r.bits_per_byte}};
-  for (const auto& [key, series] : metrics) add_point(*series, static_cast<double>(step), line.find(key));
-  if (const Json* text = line.find("sample"); text && text->is_string()) r.samples.push_back({step, text->as_string()});
-}
+  void add_line(const Json& line) {
+    const int64_t step = line.at("step").as_int();
+    const std::pair<const char*, CurveBuilder*> curves[] = {
+        {"loss", &loss},           {"lr", &lr},
+        {"grad_norm", &grad_norm}, {"tokens_per_second", &tokens_per_second},
+        {"val_loss", &val_loss},   {"bits_per_byte", &bits_per_byte}};
+    for (const auto& [key, curve] : curves) {
+      const Json* value = line.find(key);
+      if (value == nullptr || !(value->is_number() || value->is_null())) continue;
+      // A number that is not finite was written as null: a gap.
+      curve->add(static_cast<double>(step),
+                 value->is_null() ? std::numeric_limits<double>::quiet_NaN() : value->as_double());
+    }
+    if (const Json* text = line.find("sample"); text && text->is_string()) add_sample({step, text->as_string()});
+  }
+
+  // Every `every`th stays, and behind them the newest until the next one comes.
+  void add_sample(RunRecord::Sample sample) {
+    if (seen_samples > 0 && (seen_samples - 1) % every != 0) samples.pop_back();
+    if (samples.size() == RunRecord::kMostSamples) {
+      for (size_t i = 1; i < RunRecord::kMostSamples / 2; ++i) samples[i] = std::move(samples[2 * i]);
+      samples.resize(RunRecord::kMostSamples / 2);
+      every *= 2;
+    }
+    samples.push_back(std::move(sample));
+    ++seen_samples;
+  }
+
+  void store(RunRecord& r) {
+    r.loss = loss.curve(), r.lr = lr.curve(), r.grad_norm = grad_norm.curve();
+    r.tokens_per_second = tokens_per_second.curve(), r.val_loss = val_loss.curve();
+    r.bits_per_byte = bits_per_byte.curve(), r.samples = std::move(samples);
+  }
+};
 
 // The last line of a run that goes on or was killed may be torn: it is passed over in silence, other bad lines are
 // counted.
 void read_metrics(const fs::path& path, RunRecord& record) {
   std::error_code error;
-  const std::string text = fs::exists(path, error) ? read_file(path) : "";
+  const bool there = fs::exists(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (there && (!file || fs::is_directory(path, error))) fail("{}: cannot be read", path.string());
+  Metrics metrics;
   int64_t good = 0, bad = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    const std::string_view line = std::string_view(text).substr(at, end == std::string::npos ? end : end - at);
-    at = end == std::string::npos ? text.size() : end + 1;
+  for (std::string line; std::getline(file, line);) {
     try {
-      add_line(Json::parse(line, "metrics.jsonl"), record);
+      metrics.add_line(Json::parse(line, "metrics.jsonl"));
       ++good;
     } catch (const Error&) {
-      if (end != std::string::npos) ++bad;
+      if (!file.eof()) ++bad;
     }
   }
+  metrics.store(record);
   if (good == 0) fail("{}: has no metrics yet (metrics.jsonl has no complete line)", record.name);
   if (bad > 0)
     record.notes.push_back(fmt::format("lines of metrics.jsonl left out, since they are not readable: {}", bad));
@@ -78,8 +105,8 @@ void read_metrics(const fs::path& path, RunRecord& record) {
 
 int64_t RunRecord::last_step() const {
   double last = 0;
-  for (const Series* s : {&loss, &val_loss})
-    for (const double x : s->x) last = std::max(last, x);
+  for (const Curve* c : {&loss, &val_loss})
+    for (const double x : c->points.x) last = std::max(last, x);
   for (const Sample& s : samples) last = std::max(last, static_cast<double>(s.step));
   return static_cast<int64_t>(std::min(last, 9e18));
 }

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "tally/base/file.h"
-#include "tally/base/plot.h"
 #include "tally/train/config.h"
+#include "tally/train/curve.h"
 
 namespace tally {
 
 struct RunRecord {
+  static constexpr size_t kMostSamples = 80;
   struct Sample {
     int64_t step = 0;
     std::string text;
@@ -22,8 +23,8 @@ struct RunRecord {
   Json config;                      // config.json
   std::optional<RunConfig> parsed;  // the same; nothing when this version cannot read it
   Json ledger, profile;             // null when absent or unreadable
-  Series loss, lr, grad_norm, tokens_per_second, val_loss, bits_per_byte;  // x: step
-  std::vector<Sample> samples;
+  Curve loss, lr, grad_norm, tokens_per_second, val_loss, bits_per_byte;  // x: step
+  std::vector<Sample> samples;                                            // of many some, evenly spread, and the last
   std::vector<std::string> notes;  // what is missing or could not be read, a line each
 
   int64_t last_step() const;        // of the metrics

@@ -26,14 +26,14 @@ std::string curves_html(const RunRecord& run) {
   std::vector<std::string> plots;
   LineChart loss;
   loss.title = "Loss (nats a token)", loss.x_label = "step";
-  loss.series = {run.loss};
+  loss.series = {run.loss.points};
   loss.series[0].name = "train";
-  if (const size_t window = run.loss.y.size() / 50; window >= 4) {
-    loss.series.push_back(smoothed(run.loss, window));
-    loss.series.back().name = fmt::format("train, mean of {} points", window);
+  if (const size_t window = run.loss.means.y.size() / 50; window >= 4) {
+    loss.series.push_back(smoothed(run.loss.means, window));
+    loss.series.back().name = fmt::format("train, mean of {} points", static_cast<int64_t>(window) * run.loss.stretch);
   }
-  if (!run.val_loss.y.empty()) {
-    loss.series.push_back(run.val_loss);
+  if (!run.val_loss.points.y.empty()) {
+    loss.series.push_back(run.val_loss.points);
     loss.series.back().name = "validation";
   }
   plots.push_back(line_chart_svg(loss));
@@ -43,10 +43,10 @@ std::string curves_html(const RunRecord& run) {
     chart.log_y = !from_zero && wide_range(series);
     plots.push_back(line_chart_svg(chart));
   };
-  add("Validation loss (nats a token)", run.val_loss, false);
-  add("Learning rate", run.lr, true);
-  add("Gradient norm, before clipping", run.grad_norm, false);
-  add("Tokens a second", run.tokens_per_second, true);
+  add("Validation loss (nats a token)", run.val_loss.points, false);
+  add("Learning rate", run.lr.points, true);
+  add("Gradient norm, before clipping", run.grad_norm.points, false);
+  add("Tokens a second", run.tokens_per_second.points, true);
   return html_grid(plots);
 }
 

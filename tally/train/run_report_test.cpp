@@ -1,6 +1,8 @@
 // The run report: made from real runs, from torn and hostile folders, small however long the run.
 #include "tally/train/run_report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "tally/core/hardware.h"
@@ -94,7 +96,7 @@ TEST(RunReport, WorksOnWhatAKilledRunLeaves) {
   write_run(folder / "run",
             "{\"step\":1,\"loss\":2.5}\nnot json\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":2}\n{\"st");
   const RunRecord record = read_run_record(folder / "run");
-  EXPECT_EQ(record.loss.x, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(record.loss.points.x, (std::vector<double>{1, 2, 3}));
   EXPECT_EQ(record.last_step(), 3);
   EXPECT_EQ(record.notes,
             (std::vector<std::string>{"lines of metrics.jsonl left out, since they are not readable: 1"}));
@@ -160,6 +162,13 @@ TEST(RunReport, AHundredThousandLinesStaySmallAndKeepTheirExtremes) {
   EXPECT_LT(page.size(), 1000000u);
   const std::string curves = section_of(page, "curves");
   EXPECT_GE(count(curves, ">800</text>"), 1u);
+  EXPECT_LE(run.loss.points.y.size(), 2 * CurveBuilder::kMost + 1);
+  EXPECT_EQ(*std::max_element(run.loss.points.y.begin(), run.loss.points.y.end()), 900.0);
+  EXPECT_EQ(run.last_step(), 100000);
+  ASSERT_LE(run.samples.size(), RunRecord::kMostSamples);
+  for (size_t i = 0; i + 1 < run.samples.size(); ++i)  // evenly spread, and the last
+    EXPECT_EQ(run.samples[i].step, 100 + static_cast<int64_t>(i) * 1600);
+  EXPECT_EQ(run.samples.back().step, 100000);
   const std::vector<RunRecord> runs(8, run);
   EXPECT_LT(compare_report_html(runs, "now").size(), 2000000u);
 }
@@ -183,6 +192,38 @@ TEST(RunReport, ComparesRunsOnSharedAxes) {
   };
   EXPECT_NE(first_points(by_step), first_points(by_tokens));  // a has seen half as many tokens as b
   EXPECT_EQ(count(section_of(page, "figures"), "1.2500"), 4u);
+}
+
+TEST(RunReport, ALongCurveKeepsExtremesAndMeans) {
+  CurveBuilder builder;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const int n = 3 * static_cast<int>(CurveBuilder::kMost) + 1;  // stretches of 4, the last of 1
+  double sum = 0;
+  for (int i = 0; i < n; ++i) {
+    const double y = i == 5 ? nan : i == 4001 ? -7 : i * 31 % 101;
+    builder.add(i, y);
+    if (i != 5) sum += y;
+  }
+  const Curve c = builder.curve();
+  EXPECT_EQ(c.stretch, 4);
+  ASSERT_EQ(c.means.y.size(), static_cast<size_t>((n + 3) / 4));
+  EXPECT_EQ(c.means.x[1], 7);
+  EXPECT_DOUBLE_EQ(c.means.y[1], (4 * 31 % 101 + 6 * 31 % 101 + 7 * 31 % 101) / 3.0);  // the gap is passed over
+  double from_means = 0;
+  for (size_t i = 0; i < c.means.y.size(); ++i)
+    from_means += c.means.y[i] * (i == 1 ? 3 : i + 1 == c.means.y.size() ? 1 : 4);
+  EXPECT_NEAR(from_means, sum, 1e-6);
+  EXPECT_EQ(*std::min_element(c.points.y.begin(), c.points.y.end()), -7);
+  EXPECT_EQ(
+      c.points.x[static_cast<size_t>(std::min_element(c.points.y.begin(), c.points.y.end()) - c.points.y.begin())],
+      4001);
+  EXPECT_TRUE(std::is_sorted(c.points.x.begin(), c.points.x.end()));
+  EXPECT_EQ(c.points.x.back(), n - 1);
+  CurveBuilder few;
+  for (int i = 0; i < 9; ++i) few.add(i, i % 2 ? nan : i);
+  EXPECT_EQ(few.curve().points.x, (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(few.curve().means.y[8], 8);
+  EXPECT_TRUE(std::isnan(few.curve().points.y[7]));
 }
 
 TEST(RunReport, SmoothedIsATrailingMean) {
