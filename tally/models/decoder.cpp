@@ -31,6 +31,17 @@ uint64_t dropout_stream(int64_t step, int64_t site) {
          static_cast<uint64_t>(site);
 }
 
+// The residual stream is x + branch; the next norm adds them up on its way.
+struct ResidualStream {
+  Tensor x, branch;  // no branch before the first block
+  Tensor normed(const Norm& norm) {
+    if (!branch.defined()) return norm(x);
+    ResidualNorm r = norm(x, std::exchange(branch, {}));
+    x = std::move(r.sum);
+    return std::move(r.y);
+  }
+};
+
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& c, uint64_t seed, Device device, bool values) : config_(c) {
@@ -79,15 +90,15 @@ Tensor Decoder::hidden(const Tensor& ids, const ForwardContext& context) {
   const int64_t t = ids.size(1), first = context.cache ? context.cache->length() : 0;
   if (first + t > config_.context)
     fail("{} positions are beyond the model's context of {}", first + t, config_.context);
-  Tensor x;
+  ResidualStream stream;
   {
     ScopeGuard scope("embed");
-    x = embed_(ids);
+    Tensor x = embed_(ids);
     // One token after others takes its row by the cache's position, which is on the device.
     if (position_.weight.defined())
       x = add(x, context.cache && t == 1 ? position_(context.cache->position())
                                          : slice(position_.weight, 0, first, first + t));
-    x = drop(x, context, 0);
+    stream.x = drop(x, context, 0);
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
@@ -95,17 +106,19 @@ Tensor Decoder::hidden(const Tensor& ids, const ForwardContext& context) {
     ScopeGuard block("blocks." + std::to_string(i));
     {
       ScopeGuard scope("attn");
-      x = add(x, drop(b.attn(b.attn_norm(x), rope_, context.cache, layer), context, 2 * layer + 1));
+      stream.branch = drop(b.attn(stream.normed(b.attn_norm), rope_, context.cache, layer), context, 2 * layer + 1);
     }
     {
       ScopeGuard scope("mlp");
-      x = add(x, drop(b.mlp(b.mlp_norm(x)), context, 2 * layer + 2));
+      stream.branch = drop(b.mlp(stream.normed(b.mlp_norm)), context, 2 * layer + 2);
     }
   }
   if (context.cache) context.cache->advance(t);
   ScopeGuard scope("head");
-  if (context.last_only) x = slice(x, 1, t - 1, t);
-  return norm_(x);
+  if (context.last_only)
+    for (Tensor* part : {&stream.x, &stream.branch})
+      if (part->defined()) *part = slice(*part, 1, t - 1, t);
+  return stream.normed(norm_);
 }
 
 Tensor Decoder::head(const Tensor& x) const {

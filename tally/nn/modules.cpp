@@ -2,7 +2,6 @@
 
 #include "tally/ops/embedding.h"
 #include "tally/ops/matmul.h"
-#include "tally/ops/norm.h"
 
 namespace tally {
 
@@ -38,6 +37,10 @@ Norm::Norm(Init& init, NormKind kind, int64_t d, bool with_bias, double eps)
 }
 Tensor Norm::operator()(const Tensor& x) const {
   return kind == NormKind::kLayer ? layer_norm(x, weight, bias, eps) : rms_norm(x, weight, eps);
+}
+ResidualNorm Norm::operator()(const Tensor& x, const Tensor& residual) const {
+  return kind == NormKind::kLayer ? residual_layer_norm(x, residual, weight, bias, eps)
+                                  : residual_rms_norm(x, residual, weight, eps);
 }
 
 }  // namespace tally

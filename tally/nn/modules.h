@@ -3,6 +3,7 @@
 
 #include "tally/nn/init.h"
 #include "tally/nn/param.h"
+#include "tally/ops/norm.h"
 
 namespace tally {
 
@@ -41,6 +42,7 @@ struct Norm {
   Norm() = default;
   Norm(Init& init, NormKind kind, int64_t d, bool with_bias, double eps);
   Tensor operator()(const Tensor& x) const;
+  ResidualNorm operator()(const Tensor& x, const Tensor& residual) const;  // of x + residual, which it gives too
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
 };
 

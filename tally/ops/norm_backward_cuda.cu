@@ -10,7 +10,7 @@ namespace tally::cuda {
 namespace {
 
 struct Backward {
-  Rows grad, x, dx;
+  Rows grad, x, dx, grad_sum;  // no data in the last: none; else its memory may be dx's
   Parameter weight;
   const float *mean, *rstd;        // no mean: RMSNorm
   float *weight_sums, *bias_sums;  // (groups, n) each, or null
@@ -20,33 +20,36 @@ struct Backward {
 };
 
 constexpr int kMostThreads = 1024;
-constexpr int kCluster = 2;  // 64 groups of two blocks are one block a multiprocessor of an H200
-constexpr int kRing = 128 * 1024;
+constexpr int kCluster = 2;       // 64 groups of two blocks are one block a multiprocessor of an H200
+constexpr int kRing = 64 * 1024;  // bytes of rows ahead of one tensor
 
-// A thread's own part of the rows ahead, g and x, in shared memory: copies under way need no registers, and as nobody
-// else reads them no barrier.
-template <class T, int kNumbers>
+// A thread's own part of the rows ahead, g, x and with kSum grad_sum, in shared memory: copies under way need no
+// registers, and as nobody else reads them no barrier.
+template <class T, int kNumbers, bool kSum>
 struct Ring {
-  static constexpr int kV = kVector<T>, kVectors = kNumbers / kV, kDepth = kRing / (kMostThreads * 2 * kVectors * 16);
+  static constexpr int kV = kVector<T>, kVectors = kNumbers / kV, kDepth = kRing / (kMostThreads * kVectors * 16);
+  static constexpr int kTensors = kSum ? 3 : 2, kSlot = kTensors * kVectors * kMostThreads;
   uint4* mine;
-  const T *g, *x;   // of the next row to ask for
-  int slot, valid;  // `valid` vectors lie in the row
+  const T *g, *x, *s;  // of the next row to ask for
+  int slot, valid;     // `valid` vectors lie in the row
 
   static __device__ __forceinline__ void copy(uint4* to, const T* from) {
     const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
   }
   // Into the slot that was read last. Counts as a row asked for also where there is none.
-  __device__ __forceinline__ void ask(bool there, int64_t g_step, int64_t x_step) {
+  __device__ __forceinline__ void ask(bool there, const Backward& a, int step) {
     if (there) {
-      uint4* to = mine + slot * (2 * kVectors * kMostThreads);
+      uint4* to = mine + slot * kSlot;
 #pragma unroll
       for (int c = 0; c < kVectors; ++c) {
         if (c >= valid) continue;
-        copy(to + 2 * c * kMostThreads, g + c * kV);
-        copy(to + (2 * c + 1) * kMostThreads, x + c * kV);
+        copy(to + kTensors * c * kMostThreads, g + c * kV);
+        copy(to + (kTensors * c + 1) * kMostThreads, x + c * kV);
+        if constexpr (kSum) copy(to + (kTensors * c + 2) * kMostThreads, s + c * kV);
       }
-      g += g_step, x += x_step;
+      g += step * a.grad.outer.stride.v[0], x += step * a.x.outer.stride.v[0];
+      if constexpr (kSum) s += step * a.grad_sum.outer.stride.v[0];
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
     slot = slot + 1 == kDepth ? 0 : slot + 1;
@@ -54,20 +57,35 @@ struct Ring {
   // After kDepth rows were asked for: the oldest of them.
   __device__ __forceinline__ void take(float (&to_g)[kNumbers], float (&to_x)[kNumbers]) const {
     asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
-    const uint4* from = mine + slot * (2 * kVectors * kMostThreads);
+    const uint4* from = mine + slot * kSlot;
 #pragma unroll
     for (int c = 0; c < kVectors; ++c) {
       const uint4 zero = make_uint4(0, 0, 0, 0);
       float part[kV];
-      unpack(c < valid ? from[2 * c * kMostThreads] : zero, part);
+      unpack(c < valid ? from[kTensors * c * kMostThreads] : zero, part);
 #pragma unroll
       for (int j = 0; j < kV; ++j) to_g[c * kV + j] = part[j];
-      unpack(c < valid ? from[(2 * c + 1) * kMostThreads] : zero, part);
+      unpack(c < valid ? from[(kTensors * c + 1) * kMostThreads] : zero, part);
 #pragma unroll
       for (int j = 0; j < kV; ++j) to_x[c * kV + j] = part[j];
     }
   }
+  // Vector c of the same row's grad_sum, one that lies in the row.
+  __device__ __forceinline__ void take_sum(int c, float (&to)[kV]) const {
+    unpack(mine[slot * kSlot + (kTensors * c + 2) * kMostThreads], to);
+  }
 };
+
+// The sum of a gradient, rounded first, and of what the normed tensor has from elsewhere.
+template <class T>
+__device__ __forceinline__ float add_stored(float dx, float other) {
+  if constexpr (sizeof(T) == 2) {
+    bf16 rounded;
+    store_one(&rounded, dx);
+    dx = to_float(rounded);
+  }
+  return other + dx;
+}
 
 template <class T, int kNumbers>
 __device__ __forceinline__ void load_numbers(const T* p, int64_t step, int first, int n, float (&x)[kNumbers]) {
@@ -124,7 +142,8 @@ __device__ __forceinline__ void join_sums(const Backward& a, const float (&sums)
 
 // Block k of a group has the rows k * teams + number of each round. A block has all registers of a multiprocessor, 64 a
 // thread: the rows' offsets spill some where rows are strided, nothing in the loop over rows where they are plain.
-template <class T, int kNumbers, bool kFast>
+// kSum: there is a grad_sum.
+template <class T, int kNumbers, bool kFast, bool kSum>
 __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_constant__ Backward a) {
   extern __shared__ uint4 dynamic[];
   __shared__ float team_shared[4 * kWarp];
@@ -137,7 +156,7 @@ __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_con
 
   float weight[kNumbers], weight_sum[kNumbers] = {}, bias_sum[kNumbers] = {};
   // The weight waits in shared memory too: there are no registers left for it.
-  float4* const own_weight = reinterpret_cast<float4*>(dynamic) + kRing / 16 + threadIdx.x;
+  float4* const own_weight = reinterpret_cast<float4*>(dynamic) + (kSum ? 3 : 2) * kRing / 16 + threadIdx.x;
   int i = block * teams + number;  // counts from the group's first row
   float next_mean = 0, next_rstd = 0;
   const auto load_next = [&](int next) {
@@ -145,7 +164,7 @@ __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_con
     next_mean = a.mean != nullptr ? a.mean[begin + next] : 0.0f, next_rstd = a.rstd[begin + next];
   };
   load_next(i);
-  Ring<T, kNumbers> ring;
+  Ring<T, kNumbers, kSum> ring;
   if constexpr (kFast) {
     load_parameters<kFast>(a.weight, first, n, weight);
 #pragma unroll
@@ -154,10 +173,10 @@ __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_con
     ring.mine = dynamic + threadIdx.x, ring.slot = 0;
     ring.g = team_row<const T, kFast>(a.grad, begin + i) + first;
     ring.x = team_row<const T, kFast>(a.x, begin + i) + first;
+    if constexpr (kSum) ring.s = team_row<const T, kFast>(a.grad_sum, begin + i) + first;
     ring.valid = first < n ? (n - first) / kVector<T> : 0;
 #pragma unroll
-    for (int k = 0; k < Ring<T, kNumbers>::kDepth; ++k)
-      ring.ask(i + k * step < rows, step * a.grad.outer.stride.v[0], step * a.x.outer.stride.v[0]);
+    for (int k = 0; k < ring.kDepth; ++k) ring.ask(i + k * step < rows, a, step);
   }
   for (int turn = 0; i < rows; i += step, turn ^= 1) {
     float g[kNumbers], x[kNumbers], sum = 0, dot = 0;
@@ -183,27 +202,34 @@ __global__ void __launch_bounds__(kMostThreads) gradient_kernel(const __grid_con
       sum += g[j], dot = fmaf(g[j], x[j], dot);
     }
     if (a.has_dx) team_sums(sum, dot, team_shared, a.team, number, turn);
-    if constexpr (kFast)
-      ring.ask(i + ring.kDepth * step < rows, step * a.grad.outer.stride.v[0],
-               step * a.x.outer.stride.v[0]);  // what lay in its slot has been used
+    // What lay in its slot has been used, but for grad_sum.
+    if constexpr (kFast && !kSum) ring.ask(i + ring.kDepth * step < rows, a, step);
     if (!a.has_dx) continue;
     const float h_mean = a.mean != nullptr ? sum * inverse : 0.0f, slope = -(dot * inverse);
     T* to = team_row<T, kFast>(a.dx, begin + i);
 #pragma unroll
-    for (int j = 0; j < kNumbers; ++j) x[j] = fmaf(x[j], slope, g[j] - h_mean) * rstd;
+    for (int j = 0; j < kNumbers; ++j) x[j] = __fmul_rn(fmaf(x[j], slope, g[j] - h_mean), rstd);
 #pragma unroll
     for (int c = 0; c < kNumbers; c += kVector<T>) {
       if constexpr (kFast) {
+        if (first + c >= n) continue;
         float part[kVector<T>];
+        if constexpr (kSum) ring.take_sum(c / kVector<T>, part);
 #pragma unroll
-        for (int j = 0; j < kVector<T>; ++j) part[j] = x[c + j];
-        if (first + c < n) store_vector(to + first + c, part);
+        for (int j = 0; j < kVector<T>; ++j) part[j] = kSum ? add_stored<T>(x[c + j], part[j]) : x[c + j];
+        store_vector(to + first + c, part);
       } else {
 #pragma unroll
-        for (int j = c; j < c + kVector<T>; ++j)
-          if (first + j < n) store_one(to + (first + j) * a.dx.step, x[j]);
+        for (int j = c; j < c + kVector<T>; ++j) {
+          if (first + j >= n) continue;
+          if constexpr (kSum)
+            x[j] =
+                add_stored<T>(x[j], load_one(row_at<const T>(a.grad_sum, begin + i) + (first + j) * a.grad_sum.step));
+          store_one(to + (first + j) * a.dx.step, x[j]);
+        }
       }
     }
+    if constexpr (kFast && kSum) ring.ask(i + ring.kDepth * step < rows, a, step);
   }
   __syncthreads();  // the ring becomes room for the sums
   float* shared = reinterpret_cast<float*>(dynamic);
@@ -230,7 +256,10 @@ __global__ void __launch_bounds__(kLongThreads) long_gradient_kernel(const __gri
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) {
       const float h = __fmul_rn(load_one(g + i * a.grad.step), load_parameter(a.weight, i));
-      store_one(to + i * a.dx.step, fmaf((load_one(x + i * a.x.step) - mean) * rstd, slope, h - h_mean) * rstd);
+      float dx = __fmul_rn(fmaf((load_one(x + i * a.x.step) - mean) * rstd, slope, h - h_mean), rstd);
+      if (a.grad_sum.data != nullptr)
+        dx = add_stored<T>(dx, load_one(row_at<const T>(a.grad_sum, row) + i * a.grad_sum.step));
+      store_one(to + i * a.dx.step, dx);
     }
   }
 }
@@ -282,15 +311,20 @@ __global__ void __launch_bounds__(kColumnThreads) join_kernel(Join a, Join b, in
   }
 }
 
-template <class T, int kNumbers>
+template <class T, int kNumbers, bool kSum>
 void launch_teams(const char* name, Backward& a, int64_t groups, bool fast, Device device) {
   a.team = static_cast<int>(parts(parts(a.n, kNumbers), kWarp)) * kWarp;
   a.blocks = cluster_blocks(device, kCluster);
   const int fit = kMostThreads / a.team, teams = a.team > kWarp && fit > 15 ? 15 : fit;  // 15 named barriers
   const int join = kMostThreads * kNumbers * static_cast<int>(sizeof(float));            // or the weight
-  launch_clusters_shared(name, fast ? gradient_kernel<T, kNumbers, true> : gradient_kernel<T, kNumbers, false>,
-                         static_cast<unsigned>(groups), a.blocks, teams * a.team, fast ? kRing + join : join, device,
-                         a);
+  launch_clusters_shared(
+      name, fast ? gradient_kernel<T, kNumbers, true, kSum> : gradient_kernel<T, kNumbers, false, kSum>,
+      static_cast<unsigned>(groups), a.blocks, teams * a.team, fast ? (kSum ? 3 : 2) * kRing + join : join, device, a);
+}
+template <class T, int kNumbers>
+void launch_teams(const char* name, Backward& a, int64_t groups, bool fast, Device device) {
+  if (a.grad_sum.data != nullptr) return launch_teams<T, kNumbers, true>(name, a, groups, fast, device);
+  launch_teams<T, kNumbers, false>(name, a, groups, fast, device);
 }
 
 template <class T>
@@ -318,14 +352,16 @@ void backward(const char* name, const RmsNormBackwardArgs& r, const float* mean,
   a.has_dx = norm_has(r.dx);
   a.grad = rows_of(r.grad), a.x = rows_of(r.x);
   if (a.has_dx) a.dx = rows_of(r.dx);
+  if (norm_has(r.grad_sum)) a.grad_sum = rows_of(r.grad_sum);
   a.weight = parameter_of(r.weight, 1.0f);
   a.mean = mean, a.rstd = static_cast<const float*>(r.rstd.data);
   a.group_rows = norm_group_rows(a.rows);
   if (a.rows > 0) {
     with_float(name, r.x.dtype, [&](auto type) {
       using T = decltype(type);
-      const bool fast = plain_rows<T>(a.grad, a.n) && plain_rows<T>(a.x, a.n) &&
-                        (!a.has_dx || plain_rows<T>(a.dx, a.n)) && (a.weight.fast || a.weight.data == nullptr);
+      const bool fast =
+          plain_rows<T>(a.grad, a.n) && plain_rows<T>(a.x, a.n) && (!a.has_dx || plain_rows<T>(a.dx, a.n)) &&
+          (!norm_has(r.grad_sum) || plain_rows<T>(a.grad_sum, a.n)) && (a.weight.fast || a.weight.data == nullptr);
       if (a.n > kMostShort) return launch_long<T>(name, a, groups, device);
       constexpr int kV = kVector<T>;
       if (a.n <= kMostThreads * kV) return launch_teams<T, kV>(name, a, groups, fast, device);
@@ -345,7 +381,8 @@ void backward(const char* name, const RmsNormBackwardArgs& r, const float* mean,
 }  // namespace
 
 void layer_norm_backward(const LayerNormBackwardArgs& a) {
-  const RmsNormBackwardArgs shared = {a.grad, a.x, a.weight, a.rstd, a.dx, a.dweight, a.scratch, a.add_weight};
+  const RmsNormBackwardArgs shared = {a.grad,    a.x,       a.weight,     a.rstd,    a.dx,
+                                      a.dweight, a.scratch, a.add_weight, a.grad_sum};
   backward(LayerNormBackwardArgs::name, shared, a.mean.ptr<float>(), a.dbias, a.add_bias);
 }
 

@@ -1,6 +1,6 @@
-// LayerNorm and RMSNorm on the CPU, a row at a time; the loop that writes a row reads the next one for its first sum,
-// so that memory is busy both ways. LayerNorm's mean is summed in f64, so a constant row gives exact zeros; the
-// variance is the mean of squares around it. Squares are f32 also for bf16.
+// LayerNorm and RMSNorm on the CPU, a few rows at a time: one reading for their sums, LayerNorm's second for the
+// variance while they are in the cache, and one to write. The variance is the mean of squares around the mean. Squares
+// are f32 also for bf16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"
@@ -20,8 +20,59 @@ View constant_view(const float& value, int64_t n) {
 }
 View view_or(const View& v, const float& value, int64_t n) { return norm_has(v) ? v : constant_view(value, n); }
 
+// The tensor that is normed.
+template <class A>
+const View& normed_of(const A& a) {
+  return norm_has(a.residual) ? a.sum : a.x;
+}
+
+// x as it is after a store to memory.
+TALLY_INLINE Vec rounded(Vec x, bool half) { return half ? widen(narrow(x)) : x; }
+
 double f64_at(const View& v, int64_t i) { return v.ptr<double>()[i * v.stride.v[0]]; }
 double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) : 1.0; }
+
+// Rows are normed kTeam at a time where the registers allow it: more chains hide more of the latency of an addition,
+// and a weight is loaded once for all.
+constexpr int kTeam = kLanes == 16 ? 2 : 1;
+
+template <int kRows>
+using Partials = Vec[kRows][kRowVecs];
+
+// sum = x + residual of a row.
+template <class A>
+void add_row(const A& a, int64_t row) {
+  const Row rows[3] = {row_of(a.sum, row), row_of(a.x, row), row_of(a.residual, row)};
+  over_row<1, 2>(rows, row_length(a.x), [](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] + in[1]; });
+}
+
+// Rows [row, row + kRows) of either norm N: N::Team::read() makes the numbers of each, apply() its results.
+template <class N, int kRows>
+void norm_team(const N& norm, int64_t row) {
+  constexpr int kParameters = N::kParameters;
+  Row x[kRows], rows[2 + kParameters];
+  for (int r = 0; r < kRows; ++r) {
+    if (norm_has(norm.a.residual)) add_row(norm.a, row + r);
+    x[r] = row_of(normed_of(norm.a), row + r);
+  }
+  typename N::template Team<kRows> team;
+  team.read(norm.a, row, x);
+  for (int i = 0; i < kParameters; ++i) rows[2 + i] = row_of(norm.parameters[i], 0);
+  for (int r = 0; r < kRows; ++r) {
+    rows[0] = row_of(norm.a.out, row + r), rows[1] = x[r];
+    over_row<1, 1 + kParameters>(rows, row_length(norm.a.x),
+                                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = team.apply(r, in[0], in + 1); });
+  }
+}
+
+// Rows [begin, end).
+template <class N>
+void norm_rows(const N& norm, int64_t begin, int64_t end) {
+  int64_t row = begin;
+  for (; row + kTeam <= end; row += kTeam) norm_team<N, kTeam>(norm, row);
+  if constexpr (kTeam > 1)
+    for (; row < end; ++row) norm_team<N, 1>(norm, row);
+}
 
 // ---- LayerNorm
 
@@ -46,37 +97,70 @@ struct WideSum {
   }
 };
 
-// Rows [begin, end).
-void layer_norm_rows(const LayerNormArgs& a, const View& weight, const View& bias, int64_t begin, int64_t end) {
-  const int64_t n = row_length(a.x);
-  WideSum sum;
-  const Row first[1] = {row_of(a.x, begin)};
-  over_row<0, 1>(first, n, [&](const Vec* in, Vec*, int j, int64_t) { sum.add(in[0], j); });
-  for (int64_t row = begin; row < end; ++row) {
-    const Row x[1] = {row_of(a.x, row)};
-    const float mean = static_cast<float>(sum.total() / static_cast<double>(n));
-    Vec squares[kRowVecs] = {};
-    over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
-      const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
-      squares[j] = fmadd(t, t, squares[j]);
-    });
-    const float variance = sum_partials(squares) / static_cast<float>(n);
-    const float rstd = 1.0f / sqrt_of(variance + static_cast<float>(a.eps));
-    a.mean.ptr<float>()[row] = mean;
-    a.rstd.ptr<float>()[row] = rstd;
-    sum = {};
-    const Row rows[5] = {row_of(a.out, row), x[0], row_of(weight, 0), row_of(bias, 0),
-                         row_of(a.x, row + 1 < end ? row + 1 : row)};
-    over_row<1, 4>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t) {
-      out[0] = fmadd((in[0] - mean) * rstd, in[1], in[2]);
-      sum.add(in[3], j);
-    });
+// Sums of rows of n numbers: four are added in f32, one of each quarter, then in f64, which spares most of the
+// conversions. Four equal numbers add up without an error, so a constant row's mean is its number to the bit.
+template <int kRows>
+TALLY_INLINE void sum_rows(const Row (&x)[kRows], int64_t n, WideSum (&sum)[kRows]) {
+  const int64_t quarter = n / (4 * kRowParts) * kRowParts;
+  Row quarters[4 * kRows], rest[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    for (int q = 0; q < 4; ++q) quarters[4 * r + q] = {x[r].view, x[r].at + q * quarter * x[r].step, x[r].step};
+    rest[r] = {x[r].view, x[r].at + 4 * quarter * x[r].step, x[r].step};
   }
+  over_row<0, 4 * kRows>(quarters, quarter, [&](const Vec* in, Vec*, int j, int64_t) {
+    for (int r = 0; r < kRows; ++r) sum[r].add((in[4 * r] + in[4 * r + 1]) + (in[4 * r + 2] + in[4 * r + 3]), j);
+  });
+  over_row<0, kRows>(rest, n - 4 * quarter, [&](const Vec* in, Vec*, int j, int64_t) {
+    for (int r = 0; r < kRows; ++r) sum[r].add(in[r], j);
+  });
+}
+
+struct LayerNorm {
+  static constexpr int kParameters = 2;
+  const LayerNormArgs& a;
+  View parameters[2];
+  template <int kRows>
+  struct Team {
+    float mean[kRows], rstd[kRows];
+    TALLY_INLINE void read(const LayerNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+      const int64_t n = row_length(args.x);
+      WideSum sum[kRows];
+      sum_rows(x, n, sum);
+      for (int r = 0; r < kRows; ++r) mean[r] = static_cast<float>(sum[r].total() / static_cast<double>(n));
+      Partials<kRows> squares = {};
+      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
+        for (int r = 0; r < kRows; ++r) {
+          const Vec t = first_lanes(in[r] - mean[r], valid, 0.0f);
+          squares[r][j] = fmadd(t, t, squares[r][j]);
+        }
+      });
+      for (int r = 0; r < kRows; ++r) {
+        const float variance = sum_partials(squares[r]) / static_cast<float>(n);
+        rstd[r] = 1.0f / sqrt_of(variance + static_cast<float>(args.eps));
+        args.mean.ptr<float>()[row + r] = mean[r];
+        args.rstd.ptr<float>()[row + r] = rstd[r];
+      }
+    }
+    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return fmadd((x - mean[r]) * rstd[r], p[0], p[1]); }
+  };
+};
+
+// sum = x + residual of a row.
+template <class A>
+void add_row_f64(const A& a, int64_t row) {
+  const int last = a.x.size.rank - 1;
+  const double *x = a.x.template ptr<double>() + row_offset(a.x, row),
+               *r = a.residual.template ptr<double>() + row_offset(a.residual, row);
+  double* sum = a.sum.template ptr<double>() + row_offset(a.sum, row);
+  for (int64_t i = 0; i < row_length(a.x); ++i)
+    sum[i * a.sum.stride.v[last]] = x[i * a.x.stride.v[last]] + r[i * a.residual.stride.v[last]];
 }
 
 void layer_norm_row_f64(const LayerNormArgs& a, int64_t row) {
-  const int64_t n = row_length(a.x), step = a.x.stride.v[a.x.size.rank - 1];
-  const double* x = a.x.ptr<double>() + row_offset(a.x, row);
+  if (norm_has(a.residual)) add_row_f64(a, row);
+  const View& v = normed_of(a);
+  const int64_t n = row_length(v), step = v.stride.v[v.size.rank - 1];
+  const double* x = v.ptr<double>() + row_offset(v, row);
   double* out = a.out.ptr<double>() + row_offset(a.out, row);
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[i * step];
@@ -93,15 +177,14 @@ void layer_norm_row_f64(const LayerNormArgs& a, int64_t row) {
 // ---- gradients: both norms share them, RMSNorm with a mean of 0 and without its term
 
 struct Gradient {
-  View grad, x, weight, mean, rstd, dx, dweight, dbias, scratch;
+  View grad, grad_sum, x, weight, mean, rstd, dx, dweight, dbias, scratch;
   bool centred, add_weight, add_bias;
 };
 
 void dx_row(const Gradient& a, const View& weight, int64_t row) {
   const int64_t n = row_length(a.x);
   const float mean = a.centred ? a.mean.ptr<float>()[row] : 0.0f, rstd = a.rstd.ptr<float>()[row];
-  const Row rows[4] = {row_of(a.dx, row), row_of(a.grad, row), row_of(a.x, row), row_of(weight, 0)};
-  const Row inputs[3] = {rows[1], rows[2], rows[3]};
+  const Row inputs[3] = {row_of(a.grad, row), row_of(a.x, row), row_of(weight, 0)};
   Vec sum[kRowVecs] = {}, dot[kRowVecs] = {};
   over_row<0, 3>(inputs, n, [&](const Vec* in, Vec*, int j, int64_t) {
     const Vec h = in[0] * in[2];
@@ -110,9 +193,17 @@ void dx_row(const Gradient& a, const View& weight, int64_t row) {
   });
   const float h_mean = a.centred ? sum_partials(sum) / static_cast<float>(n) : 0.0f;
   const Vec slope = broadcast(-(sum_partials(dot) / static_cast<float>(n)));
-  over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) {
-    out[0] = fmadd((in[1] - mean) * rstd, slope, in[0] * in[2] - h_mean) * rstd;
-  });
+  const auto dx = [&](const Vec* in) __attribute__((always_inline)) {
+    return fmadd((in[1] - mean) * rstd, slope, in[0] * in[2] - h_mean) * rstd;
+  };
+  if (norm_has(a.grad_sum)) {
+    const bool half = a.dx.dtype == DType::kBF16;
+    const Row rows[5] = {row_of(a.dx, row), inputs[0], inputs[1], inputs[2], row_of(a.grad_sum, row)};
+    return over_row<1, 4>(rows, n,
+                          [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[3] + rounded(dx(in), half); });
+  }
+  const Row rows[4] = {row_of(a.dx, row), inputs[0], inputs[1], inputs[2]};
+  over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = dx(in); });
 }
 
 // Adds a row's grad * n to its group's sums.
@@ -176,11 +267,13 @@ void gradient_f64(const Gradient& a) {
     }
     if (!norm_has(a.dx)) continue;
     double* dx = a.dx.ptr<double>() + row_offset(a.dx, row);
+    const double* other_row = norm_has(a.grad_sum) ? a.grad_sum.ptr<double>() + row_offset(a.grad_sum, row) : nullptr;
     const double h_mean = a.centred ? sum / static_cast<double>(n) : 0.0, slope = dot / static_cast<double>(n);
     for (int64_t i = 0; i < n; ++i) {
       const double normal = (x[i * a.x.stride.v[last]] - mean) * rstd;
+      const double other = norm_has(a.grad_sum) ? other_row[i * a.grad_sum.stride.v[last]] : 0.0;
       dx[i * a.dx.stride.v[last]] =
-          rstd * (g[i * a.grad.stride.v[last]] * weight_at(a.weight, i) - h_mean - normal * slope);
+          other + rstd * (g[i * a.grad.stride.v[last]] * weight_at(a.weight, i) - h_mean - normal * slope);
     }
   }
 }
@@ -212,66 +305,68 @@ void gradient(const Gradient& a) {
 
 // ---- RMSNorm
 
-// Rows [begin, end).
-void rms_norm_rows(const RmsNormArgs& a, const View& weight, int64_t begin, int64_t end) {
-  const int64_t n = row_length(a.x);
-  Vec squares[kRowVecs] = {};
-  const Row first[1] = {row_of(a.x, begin)};
-  over_row<0, 1>(first, n, [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
-  for (int64_t row = begin; row < end; ++row) {
-    const float mean = sum_partials(squares) / static_cast<float>(n);
-    const float rstd = 1.0f / sqrt_of(mean + static_cast<float>(a.eps));
-    a.rstd.ptr<float>()[row] = rstd;
-    for (Vec& s : squares) s = Vec{};
-    const Row rows[4] = {row_of(a.out, row), row_of(a.x, row), row_of(weight, 0),
-                         row_of(a.x, row + 1 < end ? row + 1 : row)};
-    over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t) {
-      out[0] = in[0] * rstd * in[1];
-      squares[j] = fmadd(in[2], in[2], squares[j]);
-    });
-  }
-}
+struct RmsNorm {
+  static constexpr int kParameters = 1;
+  const RmsNormArgs& a;
+  View parameters[1];
+  template <int kRows>
+  struct Team {
+    float rstd[kRows];
+    TALLY_INLINE void read(const RmsNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+      const int64_t n = row_length(args.x);
+      Partials<kRows> squares = {};
+      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t) {
+        for (int r = 0; r < kRows; ++r) squares[r][j] = fmadd(in[r], in[r], squares[r][j]);
+      });
+      for (int r = 0; r < kRows; ++r) {
+        rstd[r] = 1.0f / sqrt_of(sum_partials(squares[r]) / static_cast<float>(n) + static_cast<float>(args.eps));
+        args.rstd.ptr<float>()[row + r] = rstd[r];
+      }
+    }
+    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return x * rstd[r] * p[0]; }
+  };
+};
 
 void rms_norm_row_f64(const RmsNormArgs& a, int64_t row) {
-  const int64_t n = row_length(a.x);
-  const int last = a.x.size.rank - 1;
-  const double* x = a.x.ptr<double>() + row_offset(a.x, row);
+  if (norm_has(a.residual)) add_row_f64(a, row);
+  const View& v = normed_of(a);
+  const int64_t n = row_length(v), last = v.size.rank - 1, step = v.stride.v[last];
+  const double* x = v.ptr<double>() + row_offset(v, row);
   double* out = a.out.ptr<double>() + row_offset(a.out, row);
   double squares = 0;
-  for (int64_t i = 0; i < n; ++i) squares += x[i * a.x.stride.v[last]] * x[i * a.x.stride.v[last]];
+  for (int64_t i = 0; i < n; ++i) squares += x[i * step] * x[i * step];
   const double rstd = 1.0 / sqrt_of(squares / static_cast<double>(n) + a.eps);
   a.rstd.ptr<double>()[row] = rstd;
-  for (int64_t i = 0; i < n; ++i)
-    out[i * a.out.stride.v[last]] = x[i * a.x.stride.v[last]] * rstd * weight_at(a.weight, i);
+  for (int64_t i = 0; i < n; ++i) out[i * a.out.stride.v[last]] = x[i * step] * rstd * weight_at(a.weight, i);
 }
 
 }  // namespace
 
 void layer_norm(const LayerNormArgs& a) {
   const int64_t n = row_length(a.x);
-  const View weight = view_or(a.weight, kOne, n), bias = view_or(a.bias, kZero, n);
+  const LayerNorm norm = {a, {view_or(a.weight, kOne, n), view_or(a.bias, kZero, n)}};
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    if (a.x.dtype != DType::kF64) return layer_norm_rows(a, weight, bias, begin, end);
+    if (a.x.dtype != DType::kF64) return norm_rows(norm, begin, end);
     for (int64_t row = begin; row < end; ++row) layer_norm_row_f64(a, row);
   });
 }
 
 void layer_norm_backward(const LayerNormBackwardArgs& a) {
-  gradient(
-      {a.grad, a.x, a.weight, a.mean, a.rstd, a.dx, a.dweight, a.dbias, a.scratch, true, a.add_weight, a.add_bias});
+  gradient({a.grad, a.grad_sum, a.x, a.weight, a.mean, a.rstd, a.dx, a.dweight, a.dbias, a.scratch, true, a.add_weight,
+            a.add_bias});
 }
 
 void rms_norm(const RmsNormArgs& a) {
   const int64_t n = row_length(a.x);
-  const View weight = view_or(a.weight, kOne, n);
+  const RmsNorm norm = {a, {view_or(a.weight, kOne, n)}};
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    if (a.x.dtype != DType::kF64) return rms_norm_rows(a, weight, begin, end);
+    if (a.x.dtype != DType::kF64) return norm_rows(norm, begin, end);
     for (int64_t row = begin; row < end; ++row) rms_norm_row_f64(a, row);
   });
 }
 
 void rms_norm_backward(const RmsNormBackwardArgs& a) {
-  gradient({a.grad, a.x, a.weight, {}, a.rstd, a.dx, a.dweight, {}, a.scratch, false, a.add_weight, false});
+  gradient({a.grad, a.grad_sum, a.x, a.weight, {}, a.rstd, a.dx, a.dweight, {}, a.scratch, false, a.add_weight, false});
 }
 
 }  // namespace tally::TALLY_ISA

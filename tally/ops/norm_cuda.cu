@@ -1,5 +1,6 @@
 // LayerNorm and RMSNorm forward on a CUDA device: a row lies in the registers of a warp or a block (up to 8192
-// numbers); longer rows are read again from the caches. A constant row gives exact zeros.
+// numbers); longer rows are read again from the caches. A constant row gives exact zeros. With a residual the row that
+// lies in the registers is the rounded sum, so what follows has the bits of the norm of a tensor added up before.
 #include "tally/ops/norm_cuda.cuh"
 
 namespace tally::cuda {
@@ -10,7 +11,7 @@ template <int kThreads>
 constexpr int kBlockThreads = kThreads == kWarp ? 128 : kThreads;
 
 struct Forward {
-  Rows x, out;
+  Rows x, out, residual, sum;  // no data in the last two: x is normed as it is
   Parameter weight, bias;
   float *mean, *rstd;  // no mean: RMSNorm
   int64_t rows, n;
@@ -41,13 +42,49 @@ __device__ __forceinline__ void convert_again(uint4 (&raw)[kChunks]) {
   for (int c = 0; c < kChunks; ++c) asm volatile("" : "+r"(raw[c].x), "+r"(raw[c].y), "+r"(raw[c].z), "+r"(raw[c].w));
 }
 
+// 16 bytes as they lie in memory.
+__device__ __forceinline__ uint4 pack(const float (&x)[4]) {
+  return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]));
+}
+__device__ __forceinline__ uint4 pack(const float (&x)[8]) {
+  uint32_t w[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+  return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+// Adds the residual's row to x's and writes the sum where the row is `there`; a few loads are under way at a time.
+template <class T, int kThreads, bool kFast, int kChunks>
+__device__ __forceinline__ void add_residual(const Forward& a, int64_t row, bool there, int t, uint4 (&raw)[kChunks]) {
+  constexpr int kV = kVector<T>, kBatch = kChunks % 4 == 0 ? 4 : kChunks;
+  const int n = static_cast<int>(a.n);
+  const T* residual = team_row<const T, kFast>(a.residual, row);
+  T* sum = team_row<T, kFast>(a.sum, row);
+#pragma unroll
+  for (int b = 0; b < kChunks; b += kBatch) {
+    constexpr int kSpan = kThreads * kV;
+    uint4 more[kBatch];
+    load_raw<kThreads>(residual + int64_t{b * kSpan} * a.residual.step, a.residual.step, n - b * kSpan, kFast, t, 0.0f,
+                       more);
+#pragma unroll
+    for (int c = 0; c < kBatch; ++c) {
+      float x[kV], r[kV];
+      unpack(raw[b + c], x), unpack(more[c], r);
+#pragma unroll
+      for (int j = 0; j < kV; ++j) x[j] += r[j];
+      raw[b + c] = pack(x);
+      if (there) store_chunk(sum, a.sum.step, n, kFast, (b + c) * kSpan + t * kV, x);
+    }
+  }
+}
+
 // By the registers for raw numbers and 40 more: some 100 KB of rows are under way on a multiprocessor.
 template <class T, int kThreads, int kHeld, bool kFast>
 constexpr int kForwardBlocks = kFast ? blocks_of(kBlockThreads<kThreads>, kHeld* static_cast<int>(sizeof(T)) / 4 + 40)
                                      : 1;
 
 // kThreads threads have kRows rows at a time, kNumbers numbers each of a row. The rows stay in registers as they lie in
-// memory. kFast: x and out are plain_rows(), weight and bias `fast` or none.
+// memory. kFast: x, out, residual and sum are plain_rows(), weight and bias `fast` or none.
 template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
 __global__ void __launch_bounds__(kBlockThreads<kThreads>, kForwardBlocks<T, kThreads, kRows * kNumbers, kFast>)
     norm_kernel(const __grid_constant__ Forward a) {
@@ -63,6 +100,11 @@ __global__ void __launch_bounds__(kBlockThreads<kThreads>, kForwardBlocks<T, kTh
 #pragma unroll
     for (int r = 0; r < kRows; ++r)  // rows that are not there stand for the last one
       load_raw<kThreads>(team_row<const T, kFast>(a.x, min(row + r, a.rows - 1)), a.x.step, n, kFast, t, 0.0f, raw[r]);
+    if (a.sum.data != nullptr) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        add_residual<T, kThreads, kFast>(a, min(row + r, a.rows - 1), row + r < a.rows, t, raw[r]);
+    }
     if (a.mean != nullptr) {
       Wide<T> sum[kRows] = {};
 #pragma unroll
@@ -136,11 +178,20 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* x = row_at<const T>(a.x, row);
     T* out = row_at<T>(a.out, row);
+    int64_t step = a.x.step;
+    if (a.sum.data != nullptr) {  // a thread reads back what it wrote itself
+      const T* residual = row_at<const T>(a.residual, row);
+      T* sum = row_at<T>(a.sum, row);
+#pragma unroll 4
+      for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads)
+        store_one(sum + i * a.sum.step, load_one(x + i * step) + load_one(residual + i * a.residual.step));
+      x = sum, step = a.sum.step;
+    }
     float mean = 0;
     if (a.mean != nullptr) {
       double sum[1] = {0};
 #pragma unroll 8
-      for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) sum[0] += load_one(x + i * a.x.step);
+      for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) sum[0] += load_one(x + i * step);
       row_sum<kLongThreads>(sum, shared, turn);
       mean = static_cast<float>(sum[0] / static_cast<double>(a.n));
       if (threadIdx.x == 0) a.mean[row] = mean;
@@ -148,7 +199,7 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
     float squares[1] = {0};
 #pragma unroll 8
     for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads) {
-      const float centred = load_one(x + i * a.x.step) - mean;
+      const float centred = load_one(x + i * step) - mean;
       squares[0] = fmaf(centred, centred, squares[0]);
     }
     row_sum<kLongThreads>(squares, shared, turn);
@@ -156,8 +207,8 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
     if (threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < a.n; i += kLongThreads)
-      store_one(out + i * a.out.step, fmaf((load_one(x + i * a.x.step) - mean) * rstd, load_parameter(a.weight, i),
-                                           load_parameter(a.bias, i)));
+      store_one(out + i * a.out.step,
+                fmaf((load_one(x + i * step) - mean) * rstd, load_parameter(a.weight, i), load_parameter(a.bias, i)));
   }
 }
 
@@ -192,20 +243,25 @@ void forward_slow(const Forward& a, cudaStream_t stream) {
   forward_rows<T, 128, 64, 1, false>(a, stream);
 }
 
-void forward(const char* name, const View& x, const View& out, const View& weight, const View& bias, float* mean,
-             float* rstd, double eps) {
-  const int64_t n = row_length(x), rows = row_count(x);
+// As LayerNormArgs has them; no mean: RMSNorm.
+void forward(const char* name, const LayerNormArgs& l) {
+  const int64_t n = row_length(l.x), rows = row_count(l.x);
   if (rows == 0) return;
-  with_float(name, x.dtype, [&](auto type) {
+  Forward a = {};
+  a.x = rows_of(l.x), a.out = rows_of(l.out);
+  const bool residual = norm_has(l.residual);
+  if (residual) a.residual = rows_of(l.residual), a.sum = rows_of(l.sum);
+  a.weight = parameter_of(l.weight, 1.0f), a.bias = parameter_of(l.bias, 0.0f);
+  a.mean = static_cast<float*>(l.mean.data), a.rstd = l.rstd.ptr<float>();
+  a.rows = rows, a.n = n, a.eps = static_cast<float>(l.eps);
+  with_float(name, l.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const Forward a = {
-        rows_of(x), rows_of(out),           parameter_of(weight, 1.0f), parameter_of(bias, 0.0f), mean, rstd, rows,
-        n,          static_cast<float>(eps)};
     const auto plain = [](const Parameter& p) { return p.fast || p.data == nullptr; };
-    const cudaStream_t stream = stream_of(out.device);
+    const cudaStream_t stream = stream_of(l.out.device);
     if (n > kMostShort) {
       long_norm_kernel<T><<<blocks_for(rows, 1, kMostBlocks), kLongThreads, 0, stream>>>(a);
-    } else if (plain_rows<T>(a.x, n) && plain_rows<T>(a.out, n) && plain(a.weight) && plain(a.bias)) {
+    } else if (plain_rows<T>(a.x, n) && plain_rows<T>(a.out, n) && plain(a.weight) && plain(a.bias) &&
+               (!residual || (plain_rows<T>(a.residual, n) && plain_rows<T>(a.sum, n)))) {
       forward_fast<T>(a, stream);
     } else {
       forward_slow<T>(a, stream);
@@ -216,12 +272,10 @@ void forward(const char* name, const View& x, const View& out, const View& weigh
 
 }  // namespace
 
-void layer_norm(const LayerNormArgs& a) {
-  forward(LayerNormArgs::name, a.x, a.out, a.weight, a.bias, a.mean.ptr<float>(), a.rstd.ptr<float>(), a.eps);
-}
+void layer_norm(const LayerNormArgs& a) { forward(LayerNormArgs::name, a); }
 
 void rms_norm(const RmsNormArgs& a) {
-  forward(RmsNormArgs::name, a.x, a.out, a.weight, {}, nullptr, a.rstd.ptr<float>(), a.eps);
+  forward(RmsNormArgs::name, {a.x, a.weight, {}, a.out, {}, a.rstd, a.eps, a.residual, a.sum});
 }
 
 }  // namespace tally::cuda

@@ -99,6 +99,10 @@ void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
                                 bool gradient = true) { all.push_back(function(op, size, shapes, f, gradient)); };
   add_function("rms_norm", {x, w}, [](const Values& v) { return rms_norm(v[0], v[1]); });
   add_function("layer_norm", {x, w, w}, [](const Values& v) { return layer_norm(v[0], v[1], v[2]); });
+  // Named so that --filter layer_norm takes that alone; the gradient that is timed is of y alone.
+  add_function("residual_rms", {x, x, w}, [](const Values& v) { return residual_rms_norm(v[0], v[1], v[2]).y; });
+  add_function("residual_layer", {x, x, w, w},
+               [](const Values& v) { return residual_layer_norm(v[0], v[1], v[2], v[3]).y; });
   add_function("softmax", {x}, [](const Values& v) { return softmax(v[0]); });
   add_function("swiglu", {x, x}, [](const Values& v) { return swiglu(v[0], v[1]); });
   add_function("gelu", {x}, [](const Values& v) { return gelu(v[0]); });

@@ -112,6 +112,25 @@ std::vector<Case> large_cases() {
     all.push_back({"rms_norm", {{400, d}, {d}}, [](V x) { return rms_norm(x[0], x[1]); }, 0.02, 5e-5});
     all.push_back({"layer_norm", {{400, d}, {d}, {d}}, [](V x) { return layer_norm(x[0], x[1], x[2]); }, 0.02, 5e-5});
   }
+  // d(sum) comes alone in the first kind (dx is written over it) and shares a tensor with d(y) in the second.
+  for (const int64_t d : {192, 768, 1024, 2048, 4096, 8192, 1030, 9000}) {
+    all.push_back({"residual_rms_norm",
+                   {{400, d}, {400, d}, {d}},
+                   [](V x) {
+                     const ResidualNorm r = residual_rms_norm(x[0], x[1], x[2]);
+                     return add(r.y, square(r.sum));
+                   },
+                   0.02,
+                   5e-5});
+    all.push_back({"residual_layer_norm",
+                   {{400, d}, {400, d}, {d}, {d}},
+                   [](V x) {
+                     const ResidualNorm r = residual_layer_norm(x[0], x[1], x[2], x[3]);
+                     return add(r.y, r.sum);
+                   },
+                   0.02,
+                   5e-5});
+  }
   for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit})
     all.push_back({"rope", {{2, 300, 6, 64}}, [=](V x) {
                      return rope(x[0], rope_table(300, 64, 1e4, 0, x[0].device()), 0, style);
