@@ -7,6 +7,7 @@
 
 namespace tally::cli {
 
+Verb bench_attention_verb();           // bench_attention.cpp
 std::vector<Verb> bench_step_verbs();  // bench_steps.cpp
 
 }  // namespace tally::cli

@@ -106,7 +106,8 @@ struct BenchOps {
 }  // namespace
 
 std::vector<Verb> bench_verbs() {
-  std::vector<Verb> verbs = {make_verb<BenchOps>("bench ops", "every kernel against this machine's peaks")};
+  std::vector<Verb> verbs = {make_verb<BenchOps>("bench ops", "every kernel against this machine's peaks"),
+                             bench_attention_verb()};
   for (const Verb& verb : bench_step_verbs()) verbs.push_back(verb);
   return verbs;
 }

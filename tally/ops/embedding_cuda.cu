@@ -10,7 +10,7 @@
 // An id outside the table reads and writes nothing: its row of the output is ones (NaN), its gradient is dropped.
 #include "tally/ops/embedding_kernels.h"
 
-#include "tally/ops/device.cuh"
+#include "tally/ops/pieces.cuh"
 
 namespace tally::cuda {
 
@@ -27,15 +27,6 @@ struct Rows {
   int64_t n, columns, table_rows, panel;  // panel: rows that lie interleaved, 1 in a plain table
   int64_t table_stride, table_step, out_stride, out_step;
 };
-
-template <class Item>
-__device__ __forceinline__ Item ones() {
-  if constexpr (sizeof(Item) == 16) {
-    return make_uint4(~0u, ~0u, ~0u, ~0u);
-  } else {
-    return static_cast<Item>(~uint64_t{0});
-  }
-}
 
 template <class Item, class I>
 __global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I* ids, const Item* table, Item* out) {
@@ -378,25 +369,15 @@ void embedding(const EmbeddingArgs& a) {
   if (r.n * r.columns == 0) return;
   int64_t piece = item;
   if (!packed && (r.columns == 1 || (r.table_step == 1 && r.out_step == 1))) {
-    const uint64_t all = reinterpret_cast<uintptr_t>(a.table.data) | reinterpret_cast<uintptr_t>(a.out.data) |
-                         static_cast<uint64_t>(r.columns * item) | static_cast<uint64_t>(r.table_stride * item) |
-                         static_cast<uint64_t>(r.out_stride * item) | 16u;
-    piece = static_cast<int64_t>(all & (~all + 1));
+    piece = largest_piece(reinterpret_cast<uintptr_t>(a.table.data) | reinterpret_cast<uintptr_t>(a.out.data) |
+                          static_cast<uint64_t>(r.columns * item) | static_cast<uint64_t>(r.table_stride * item) |
+                          static_cast<uint64_t>(r.out_stride * item));
     if (piece > item) {
       r.columns = r.columns * item / piece;
       r.table_stride = r.table_stride * item / piece, r.out_stride = r.out_stride * item / piece;
     }
   }
-  switch (piece) {
-    case 16:
-      return launch_embedding<uint4>(a, r);
-    case 8:
-      return launch_embedding<uint64_t>(a, r);
-    case 4:
-      return launch_embedding<uint32_t>(a, r);
-    default:
-      return launch_embedding<uint16_t>(a, r);
-  }
+  with_piece(piece, [&](auto item_tag) { launch_embedding<decltype(item_tag)>(a, r); });
 }
 
 void embedding_backward(const EmbeddingBackwardArgs& a) {

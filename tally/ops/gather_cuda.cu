@@ -5,7 +5,7 @@
 // outside its axis reads and writes nothing: the gathered bits are ones (NaN as a float), its gradient is dropped.
 #include "tally/ops/gather_kernels.h"
 
-#include "tally/ops/device.cuh"
+#include "tally/ops/pieces.cuh"
 
 namespace tally::cuda {
 
@@ -47,15 +47,6 @@ Plan plan_of(const View& x, const View& index, const View& out, int axis) {
   return p;
 }
 
-template <class Item>
-__device__ __forceinline__ Item ones() {
-  if constexpr (sizeof(Item) == 16) {
-    return make_uint4(~0u, ~0u, ~0u, ~0u);
-  } else {
-    return static_cast<Item>(~uint64_t{0});
-  }
-}
-
 template <class Item, class I>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(Plan p, const Item* x, const I* index, Item* out, int64_t numel) {
@@ -94,11 +85,11 @@ __global__ void __launch_bounds__(kThreads)
 int64_t piece_of(const Plan& p, const void* x, const void* out, int64_t item) {
   const int last = p.size.rank - 1;
   if (last == p.axis || p.index[last] != 0 || p.x[last] != 1 || p.out[last] != 1) return item;
-  uint64_t all = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(out) |
-                 static_cast<uint64_t>(p.size[last] * item) | 16u;
+  uint64_t all =
+      reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(out) | static_cast<uint64_t>(p.size[last] * item);
   for (int axis = 0; axis < last; ++axis)
     all |= static_cast<uint64_t>(p.x[axis] * item) | static_cast<uint64_t>(p.out[axis] * item);
-  return static_cast<int64_t>(all & (~all + 1));
+  return largest_piece(all);
 }
 
 template <class Item>
@@ -251,18 +242,7 @@ void gather(const GatherArgs& a) {
     for (int axis = 0; axis < last; ++axis)
       p.x[axis] = p.x[axis] * item / piece, p.out[axis] = p.out[axis] * item / piece;
   }
-  switch (piece) {
-    case 16:
-      return launch_gather<uint4>(a, p);
-    case 8:
-      return launch_gather<uint64_t>(a, p);
-    case 4:
-      return launch_gather<uint32_t>(a, p);
-    case 2:
-      return launch_gather<uint16_t>(a, p);
-    default:
-      return launch_gather<uint8_t>(a, p);
-  }
+  with_piece(piece, [&](auto item_tag) { launch_gather<decltype(item_tag)>(a, p); });
 }
 
 void gather_backward(const GatherBackwardArgs& a) {

@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 from conftest import PROGRAM, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
+import attention_vs_torch_cuda  # noqa: E402
 import kernel_contests  # noqa: E402
 import vs_torch  # noqa: E402
 
@@ -54,6 +55,27 @@ def test_bench_ops(tally):
     header = (tally.folder / "values.safetensors").read_bytes()
     names = set(json.loads(header[8:8 + int.from_bytes(header[:8], "little")]))
     assert {f"adamw 64 x 4096/{name}" for name in ("param", "grad", "m", "v", "out")} <= names
+
+
+def test_bench_attention(tally):
+    words = ["bench", "attention", "--tokens", 96, "--hidden", 48, "--calls", 2, "--rounds", 2]
+    lines = [json.loads(line) for line in tally.run(*words, "--shapes", "32x8", "96x24", "--json", "--save", "a.safetensors").splitlines()]
+    assert [(r["shape"], r["forward_flops"]) for r in lines] == [("32x8", 3 * 6 * 32 * 33 // 2 * 4 * 8), ("96x24", 2 * 96 * 97 // 2 * 4 * 24)]
+    assert all(r["seconds"] > r["forward_seconds"] > 0 for r in lines)
+    header = (tally.folder / "a.safetensors").read_bytes()
+    entries = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])
+    assert {n: entries[n]["shape"] for n in ("q", "k", "v", "grad", "out", "dq", "dk", "dv")} == dict.fromkeys(
+        ("q", "k", "v", "grad", "out", "dq", "dk", "dv"), [3, 32, 6, 8])
+    assert "(1, 96, 2, 24)" in tally.run(*words, "--shapes", "96x24")
+    assert "'64' is not LENGTHxHEAD_SIZE" in tally.error("bench", "attention", "--shapes", "64")
+    assert "not a multiple" in tally.error("bench", "attention", "--shapes", "100x64")
+
+
+def test_attention_table():
+    row = {"pair": "mma", "shape": "1024x64", "card": "a card", "torch": "9.9", "limit": 0.6, "forward_flops": 6.9e10,
+           "tally_forward_seconds": 2e-4, "torch_forward_seconds": 1e-4, "tally_seconds": 8e-4, "torch_seconds": 6e-4}
+    assert "| mma | 1024 x 64 | 0.200 ms | 0.100 ms | 0.50 | 0.800 ms | 302 | 0.600 ms | 0.75 | 0.6 |" in \
+        attention_vs_torch_cuda.table([row])
 
 
 def test_bench_ops_refuses(tally):
