@@ -7,6 +7,7 @@
 
 namespace tally::cli {
 
-std::vector<Verb> bench_step_verbs();  // bench_steps.cpp
+std::vector<Verb> bench_matmul_verbs();  // bench_matmul.cpp
+std::vector<Verb> bench_step_verbs();    // bench_steps.cpp
 
 }  // namespace tally::cli
