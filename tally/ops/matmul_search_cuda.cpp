@@ -117,38 +117,44 @@ class Contest {
   // False: the library refuses the algorithm after all.
   bool run(const Algorithm& a) const { return run_lt(library_, x_, args_, a, out_) == CUBLAS_STATUS_SUCCESS; }
 
-  // Seconds of one call.
-  double seconds(const Algorithm& a, int calls) const {
-    const Moment start(device_);
-    for (int i = 0; i < calls; ++i) run(a);
-    const Moment end(device_);
-    synchronize(device_);
-    return end.seconds_since(start) / calls;
-  }
-
-  // The index of the algorithm to take.
+  // The index of the algorithm to take; only the first few stay in `all` where a call takes long.
   size_t winner(std::vector<Algorithm>& all) const {
     if (!run(all[0])) return 0;  // loads its code; the true call will say what is wrong
-    const double first = std::max(seconds(all[0], 1), 1e-7);
-    const double runs = kBudget / first;
-    all.resize(std::min(all.size(), static_cast<size_t>(std::clamp(runs / 4, 3.0, double{kCandidates}))));
-    std::vector<bool> out_of_it(all.size());
-    for (size_t i = 1; i < all.size(); ++i) out_of_it[i] = !run(all[i]);
+    const double first = std::max(seconds_of({all[0]}, 1, 1)[0][0], 1e-7), runs = kBudget / first;
+    const double most = std::clamp(runs / 4, 3.0, double{kCandidates});
+    all.resize(std::min(all.size(), static_cast<size_t>(most)));
+    // Loads their code too. One that is refused makes place for the first again.
+    for (Algorithm& a : all)
+      if (!run(a)) a = all[0];
     const int calls = static_cast<int>(std::clamp(kShortest / first, 1.0, 20.0));
-    const double each = static_cast<double>(all.size()) * calls;
-    const int rounds = std::clamp(static_cast<int>(runs / each), kFewestRounds, kMostRounds);
-    std::vector<std::vector<double>> times(all.size());
-    for (int r = 0; r < rounds; ++r)
-      for (size_t i = 0; i < all.size(); ++i)
-        if (!out_of_it[i]) times[i].push_back(seconds(all[i], calls));
+    const double round = static_cast<double>(all.size()) * calls;
+    const int rounds = std::clamp(static_cast<int>(runs / round), kFewestRounds, kMostRounds);
+    const std::vector<std::vector<double>> times = seconds_of(all, rounds, calls);
     size_t best = 0;
     double least = median(times[0]) * kNoticeable;
     for (size_t i = 1; i < all.size(); ++i)
-      if (!out_of_it[i] && median(times[i]) < least) best = i, least = median(times[i]);
+      if (const double m = median(times[i]); m < least) best = i, least = m;
     return best;
   }
 
  private:
+  // Of every algorithm, in rounds: seconds of one of `calls`. All is given to the card before anything is waited for,
+  // so that it never waits for the host.
+  std::vector<std::vector<double>> seconds_of(const std::vector<Algorithm>& all, int rounds, int calls) const {
+    std::vector<Moment> moments;
+    moments.emplace_back(device_);
+    for (int r = 0; r < rounds; ++r)
+      for (const Algorithm& a : all) {
+        for (int i = 0; i < calls; ++i) run(a);
+        moments.emplace_back(device_);
+      }
+    synchronize(device_);
+    std::vector<std::vector<double>> seconds(all.size());
+    for (size_t at = 0; at + 1 < moments.size(); ++at)
+      seconds[at % all.size()].push_back(moments[at + 1].seconds_since(moments[at]) / calls);
+    return seconds;
+  }
+
   const LtLibrary& library_;
   const LtProduct& x_;
   const MatmulArgs& args_;
