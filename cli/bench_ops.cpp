@@ -108,7 +108,8 @@ struct BenchOps {
 std::vector<Verb> bench_verbs() {
   std::vector<Verb> verbs = {make_verb<BenchOps>("bench ops", "every kernel against this machine's peaks"),
                              bench_attention_verb()};
-  for (const Verb& verb : bench_step_verbs()) verbs.push_back(verb);
+  for (const auto& list : {bench_matmul_verbs(), bench_step_verbs()})
+    for (const Verb& verb : list) verbs.push_back(verb);
   return verbs;
 }
 

@@ -61,7 +61,7 @@ struct BenchDecode : InspectConfig {
 
   int run() {
     run_config.model.check();
-    options.device = run_config.device();
+    options.device = usable_device();
     for (const std::string& dtype : dtypes)
       if (dtype != "f32" && dtype != "bf16") fail("--dtypes: there is no '{}'; dtypes are f32 and bf16", dtype);
     std::vector<DecodeBench> benches;

@@ -5,6 +5,7 @@
 #include "tally/base/error.h"
 #include "tally/core/device.h"
 #include "tally/core/memory.h"
+#include "tally/ops/matmul.h"
 #include "tally/train/report.h"
 #include "tally/train/run_folder.h"
 #include "tally/train/sample.h"
@@ -13,7 +14,7 @@ namespace tally::cli {
 namespace {
 
 struct Generate {
-  std::string model, dtype, device = "cpu";
+  std::string model, dtype, device = "cpu", matmul = "f32";
   SampleOptions options;
   bool echo = true, json = false, dry_run = false;
 
@@ -29,6 +30,7 @@ struct Generate {
     options.sampler.fields(f);
     f("dtype", dtype, "of weights and activations; empty: that of the run", {"", "f32", "bf16"});
     f("device", device, "that computes: cpu, cuda or cuda:N");
+    f("matmul", matmul, "what CUDA's products of f32 are computed in", {"f32", "tf32"});
     f("stop", options.stop, "strings at which the text ends; they are not printed");
     f("echo", echo, "print the prompt first");
     f("json", json, "one JSON object instead of the text");
@@ -68,6 +70,9 @@ struct Generate {
     const Device d = device_from_name(device);
     if (d.kind == DeviceKind::kMeta) fail("--device {}: text is generated on cpu, cuda or cuda:N", device);
     require_device(d);
+    if (d.kind != DeviceKind::kCuda && matmul != "f32")
+      fail("--matmul {}: needs --device cuda; the CPU's products of f32 are f32", matmul);
+    set_matmul_precision(matmul_precision_from_name(matmul));
     return d;
   }
   static void write(std::string_view text) {

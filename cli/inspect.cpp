@@ -10,6 +10,7 @@
 #include "tally/core/device.h"
 #include "tally/core/dtype.h"
 #include "tally/models/model.h"
+#include "tally/ops/matmul.h"
 #include "tally/ops/measure_peaks.h"
 #include "tally/train/plan.h"
 #include "tally/train/report.h"
@@ -259,6 +260,7 @@ void InspectConfig::fields(Fields& f) {
 Device InspectConfig::usable_device() const {
   const Device d = run_config.device();
   require_device(d);
+  set_matmul_precision(matmul_precision_from_name(run_config.train.matmul));
   return d;
 }
 

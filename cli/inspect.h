@@ -19,7 +19,8 @@ struct InspectConfig {
 
   void fields(Fields& f);
   void prepare(const InspectConfig& asked, const std::vector<std::string>& given);
-  Device usable_device() const;  // train.device; throws Error when it cannot compute here
+  // train.device, with train.matmul set for the process; throws Error when it cannot compute here.
+  Device usable_device() const;
 };
 
 // Rows of cells as aligned text; the columns from `numbers_from` on are set to the right.

@@ -78,12 +78,16 @@ Hardware Hardware::from_json(const Json& json) {
   return h;
 }
 
-fs::path hardware_cache_path() {
+fs::path cache_folder() {
+  const char* own = std::getenv("TALLY_CACHE");
+  if (own && *own) return own;
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const fs::path base = xdg && *xdg ? fs::path(xdg) : fs::path(home && *home ? home : "/tmp") / ".cache";
-  return base / "tally" / "hardware.json";
+  return base / "tally";
 }
+
+fs::path hardware_cache_path() { return cache_folder() / "hardware.json"; }
 
 namespace {
 

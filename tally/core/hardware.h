@@ -39,7 +39,10 @@ struct Hardware {
   static Hardware from_json(const Json& json);
 };
 
-// $XDG_CACHE_HOME/tally/hardware.json (else ~/.cache/tally/hardware.json); entries by name. A file that cannot be read
+// Where measurements of this machine are kept: $TALLY_CACHE, else $XDG_CACHE_HOME/tally, else ~/.cache/tally.
+fs::path cache_folder();
+
+// hardware.json in it; entries by name. A file that cannot be read
 // counts as absent, one that cannot be written is left alone: it is a cache.
 fs::path hardware_cache_path();
 std::optional<Hardware> cached_hardware(const std::string& name);

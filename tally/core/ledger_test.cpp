@@ -207,6 +207,7 @@ TEST(Hardware, IsCachedByNameAndABadCacheCountsAsNone) {
   const test::TempFolder folder;
   const char* const before = std::getenv("XDG_CACHE_HOME");
   const std::string saved = before ? before : "";
+  unsetenv("TALLY_CACHE");  // it goes first
   setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   EXPECT_FALSE(cached_hardware("test cpu v3 2 threads"));
   cache_hardware(machine());

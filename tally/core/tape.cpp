@@ -72,22 +72,30 @@ Category Backward::category(int i) const {
   return node && node->is_leaf() ? Category::kGradient : Category::kActivation;
 }
 
+DType gradient_dtype_of(DType dtype, bool leaf) { return leaf && dtype == DType::kBF16 ? DType::kF32 : dtype; }
+
+DType Backward::gradient_dtype(int i) const {
+  const Ref<Node>& node = node_.inputs_[i].node;
+  return gradient_dtype_of(input(i).dtype, node && node->is_leaf());
+}
+
 Tensor Backward::empty(int i) const {
   const InputMeta& m = input(i);
-  return Tensor::empty(m.size, m.dtype, m.device, category(i));
+  const bool widened = m.dtype != gradient_dtype(i);
+  return Tensor::empty(m.size, m.dtype, m.device, widened ? Category::kActivation : category(i));
 }
 
 Tensor Backward::target(int i, bool& accumulate) {
   TALLY_ASSERT(needs(i));
   Tensor& there = slot(i);
   accumulate = there.defined() && there.unique_storage() && there.is_contiguous();
-  return accumulate ? there : empty(i);
+  return accumulate ? there : Tensor::empty(input(i).size, gradient_dtype(i), input(i).device, category(i));
 }
 
 void Backward::add(int i, Tensor gradient, bool accumulated) {
   if (!needs(i) || accumulated) return;
   Tensor& there = slot(i);
-  if (there.defined()) {
+  if (there.defined() || gradient.dtype() != gradient_dtype(i)) {
     add_(there, std::move(gradient));
   } else {
     there = std::move(gradient);
@@ -125,7 +133,7 @@ void run_backward(const Tensor& loss, Tensor gradient, void (*add)(Tensor&, Tens
   Ledger& ledger = Ledger::current();
   std::vector<Ref<Node>> order = Node::topological_order(loss.node());
   Tensor& seed = loss.node()->grads_[loss.output_index()];
-  if (seed.defined()) {
+  if (seed.defined() || gradient.dtype() != gradient_dtype_of(loss.dtype(), loss.node()->is_leaf())) {
     add(seed, std::move(gradient));
   } else {
     seed = std::move(gradient);

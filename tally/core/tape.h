@@ -76,10 +76,13 @@ class Backward {
 
   // Where input i's gradient is accounted: kGradient for a leaf (a parameter), else kActivation.
   Category category(int i) const;
-  // Uninitialised gradient for input i.
+  // What input i's gradient is kept in: its own dtype, but f32 for a bf16 leaf, whose gradient is a sum over many uses
+  // and micro-batches (Micikevicius et al. 2018, "Mixed precision training": the small ones would be lost in 8 bits).
+  DType gradient_dtype(int i) const;
+  // Uninitialised gradient for input i in the input's own dtype, for kernels that write no other; add() widens it.
   Tensor empty(int i) const;
-  // The tensor that input i's gradient may be written to: the one already there with `accumulate` true when it can be
-  // added to in place, else a fresh one. The caller hands it back with add(i, target, accumulate).
+  // The tensor of gradient_dtype(i) that input i's gradient may be written to: the one already there with `accumulate`
+  // true when it can be added to in place, else a fresh one. The caller hands it back with add(i, target, accumulate).
   Tensor target(int i, bool& accumulate);
   void add(int i, Tensor gradient, bool accumulated = false);
 
@@ -146,8 +149,12 @@ void record(Tensor& output, TensorRefs inputs, std::initializer_list<Tensor> sav
   record({&output}, inputs, saved, f, arguments...);
 }
 
-// Runs the tape from `loss` with d(loss) = gradient. `add(into, g)` adds g to into, in place when it may; it comes from
-// ops. Nodes release what they saved as soon as they ran, so a graph can be run once.
+// The dtype of the gradient of a tensor of `dtype`: see Backward::gradient_dtype().
+DType gradient_dtype_of(DType dtype, bool leaf);
+
+// Runs the tape from `loss` with d(loss) = gradient. `add(into, g)` comes from ops: it adds g to into, in place when it
+// may; g may be bf16 where into is f32, and an undefined `into` becomes g in f32, accounted as a gradient. Nodes
+// release what they saved as soon as they ran, so a graph can be run once.
 void run_backward(const Tensor& loss, Tensor gradient, void (*add)(Tensor& into, Tensor g));
 
 }  // namespace tally

@@ -1,4 +1,5 @@
-// backward(loss): runs the tape with d(loss) = 1. Gradients of leaf tensors add to what is already there.
+// backward(loss): runs the tape with d(loss) = 1. Gradients of leaf tensors add to what is already there;
+// those of bf16 leaves are kept and summed in f32.
 #pragma once
 
 #include "tally/core/tensor.h"

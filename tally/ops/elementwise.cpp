@@ -44,12 +44,12 @@ Tensor broadcast_to(const Tensor& x, const Dims& size) {
   return x.alias(size, stride, x.storage_offset());
 }
 
-Tensor sum_to(const Tensor& gradient, const Dims& size, Category category) {
+Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType dtype) {
   if (gradient.sizes() == size) return gradient;
   Dims padded;
   padded.rank = gradient.dim();
   for (int i = 1; i <= padded.rank; ++i) padded[padded.rank - i] = i <= size.rank ? size[size.rank - i] : 1;
-  Tensor out = Tensor::empty(padded, gradient.dtype(), gradient.device(), category);
+  Tensor out = Tensor::empty(padded, dtype, gradient.device(), category);
   launch(&Kernels::reduce, ReduceArgs{gradient.raw(), out.raw(), ReduceOp::kSum, 1.0});
   return out.alias(size, contiguous_strides(size), 0);
 }
@@ -94,7 +94,9 @@ Tensor binary(const char* name, BinaryOp op, const Tensor& a, const Tensor& b, C
 }
 
 // Contributes the gradient g of the broadcast shape to input i.
-void add_summed(Backward& b, int i, const Tensor& g) { b.add(i, sum_to(g, b.input(i).size, b.category(i))); }
+void add_summed(Backward& b, int i, const Tensor& g) {
+  b.add(i, sum_to(g, b.input(i).size, b.category(i), b.gradient_dtype(i)));
+}
 
 }  // namespace
 
@@ -180,7 +182,12 @@ Tensor to(const Tensor& x, Device device) {
 }
 
 void add_(const Tensor& into, const Tensor& x) {
-  require_same("add_", into, x);
+  if (into.defined() && x.defined() && into.dtype() == DType::kF32 && x.dtype() == DType::kBF16) {
+    if (into.device() != x.device())
+      fail("add_: devices {} and {} differ", name_of(into.device()), name_of(x.device()));
+  } else {
+    require_same("add_", into, x);
+  }
   launch(&Kernels::binary, BinaryArgs{into.raw(), broadcast_to(x, into.sizes()).raw(), into.raw(), BinaryOp::kAdd});
 }
 

@@ -31,15 +31,17 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 void fill_(Tensor& x, double value);  // in place, not recorded
 // Values, converted to into's dtype; shapes equal; not recorded. The devices may differ.
 void copy_(const Tensor& into, const Tensor& from);
-Tensor to(const Tensor& x, Device device);       // x itself when it is there already; not recorded
-void add_(const Tensor& into, const Tensor& x);  // into += x in place; not recorded
+Tensor to(const Tensor& x, Device device);  // x itself when it is there already; not recorded
+// into += x in place, of one dtype or bf16 onto f32; not recorded.
+void add_(const Tensor& into, const Tensor& x);
 
 // Shape of a pair after broadcasting. Throws Error naming op and both shapes.
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
 // x seen with `size` (axes of stride 0 where it broadcasts); not recorded.
 Tensor broadcast_to(const Tensor& x, const Dims& size);
-// Sums the axes over which a gradient of `gradient`'s shape was broadcast from `size`.
-Tensor sum_to(const Tensor& gradient, const Dims& size, Category category);
+// Sums the axes over which a gradient of `gradient`'s shape was broadcast from `size`, into `dtype` (the gradient's
+// own, or f32 for one of bf16); the gradient itself where there is nothing to sum.
+Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType dtype);
 
 // Refuses tensors that an op of floats cannot take: undefined, not a float, on different devices.
 void require_float(const char* op, const Tensor& x);

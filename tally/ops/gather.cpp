@@ -70,8 +70,9 @@ Tensor gathered(const Tensor& x, const Tensor& flat, const Dims& size, int axis)
         const Tensor index = b.saved(0);
         const InputMeta& x_meta = b.input(0);
         check_range("gather", index, x_meta.size[along]);  // the caller may have changed them since
-        const bool narrow = x_meta.dtype == DType::kBF16;  // summed in f32, rounded once
-        Tensor dx = narrow ? Tensor::empty(x_meta.size, DType::kF32, x_meta.device, Category::kWorkspace) : b.empty(0);
+        const DType sums = x_meta.dtype == DType::kBF16 ? DType::kF32 : x_meta.dtype;
+        const bool narrow = b.gradient_dtype(0) != sums;  // summed in f32, rounded once
+        Tensor dx = Tensor::empty(x_meta.size, sums, x_meta.device, narrow ? Category::kWorkspace : b.category(0));
         const Tensor seen = spread_index(index, b.grad().sizes(), along);
         launch(&Kernels::gather_backward, GatherBackwardArgs{b.grad().raw(), seen.raw(), dx.raw(), along});
         if (narrow) {

@@ -54,14 +54,16 @@ void reduce(ReduceOp op, const Tensor& x, const Tensor& out) {
   launch(&Kernels::reduce, ReduceArgs{x.raw(), out.raw(), op, 1.0});
 }
 
+// As Backward has them, before there is one.
 Category category_of_gradient(const Tensor& input) {
   return input.node()->is_leaf() ? Category::kGradient : Category::kActivation;
 }
+DType gradient_dtype(const Tensor& input) { return gradient_dtype_of(input.dtype(), input.node()->is_leaf()); }
 
 // What the chunks leave behind. Gradients are those of the sum of all losses, undefined where none is needed.
 struct Result {
   Tensor loss;    // the mean, of no axes
-  Tensor dx, dw;  // of x's shape and dtype; (V, d), summed in f32 (f64 for f64)
+  Tensor dx, dw;  // of x's shape, in x's gradient's dtype; (V, d), summed in f32 (f64 for f64)
   Tensor valid;   // (1): targets not ignored, at least 1
 };
 
@@ -85,12 +87,13 @@ Result in_chunks(const Tensor& x, const Tensor& weight, const Tensor& targets, i
   Result r;
   if (x_needs) {
     const Category category = category_of_gradient(x);
-    const bool over = x.unique_storage() && x.is_contiguous() && x.category() == category;
-    r.dx = over ? x.detach() : Tensor::empty(x.sizes(), x.dtype(), device, category);
+    const DType dtype = gradient_dtype(x);
+    const bool over = x.unique_storage() && x.is_contiguous() && x.category() == category && x.dtype() == dtype;
+    r.dx = over ? x.detach() : Tensor::empty(x.sizes(), dtype, device, category);
   }
   if (weight_needs)
     r.dw = Tensor::empty(weight.sizes(), sums, device,
-                         weight.dtype() == sums ? category_of_gradient(weight) : Category::kActivation);
+                         gradient_dtype(weight) == sums ? category_of_gradient(weight) : Category::kActivation);
   const Dims flat(n, x.size(-1));
   const Tensor rows = reshape(x.detach(), flat), dx = r.dx.defined() ? view(r.dx, flat) : Tensor{};
   const auto scratch = [&](const Dims& size, DType dtype) {
@@ -132,7 +135,7 @@ Result in_chunks(const Tensor& x, const Tensor& weight, const Tensor& targets, i
 void add_scaled(Backward& b, int i, const Tensor& whole, const Tensor& scale) {
   if (!b.needs(i)) return;
   bool accumulate = false;
-  const bool in_place = whole.dtype() == b.input(i).dtype && whole.category() == b.category(i);
+  const bool in_place = whole.dtype() == b.gradient_dtype(i) && whole.category() == b.category(i);
   const Tensor into = in_place ? whole : b.target(i, accumulate);
   binary(BinaryOp::kMul, whole, scale, accumulate ? whole : into);
   if (accumulate) binary(BinaryOp::kAdd, into, whole, into);

@@ -50,7 +50,7 @@ struct Problem {
       EXPECT_EQ(t.grad().defined(), needed);
       if (!needed) return V{};
       EXPECT_EQ(t.grad().sizes(), t.sizes());
-      EXPECT_EQ(t.grad().dtype(), t.dtype());
+      EXPECT_EQ(t.grad().dtype(), gradient_dtype_of(t.dtype(), true));
       EXPECT_EQ(t.grad().category(), Category::kGradient);
       return t.grad().to_vector();
     };

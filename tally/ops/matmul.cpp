@@ -1,5 +1,7 @@
 #include "tally/ops/matmul.h"
 
+#include <atomic>
+
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
@@ -7,6 +9,19 @@
 #include "tally/ops/view.h"
 
 namespace tally {
+
+namespace {
+std::atomic<MatmulPrecision> the_precision = MatmulPrecision::kF32;
+}
+
+void set_matmul_precision(MatmulPrecision precision) { the_precision = precision; }
+MatmulPrecision matmul_precision() { return the_precision; }
+const char* name_of(MatmulPrecision precision) { return precision == MatmulPrecision::kTf32 ? "tf32" : "f32"; }
+MatmulPrecision matmul_precision_from_name(const std::string& name) {
+  for (const MatmulPrecision p : {MatmulPrecision::kF32, MatmulPrecision::kTf32})
+    if (name == name_of(p)) return p;
+  fail("products are computed in f32 or tf32, not in '{}'", name);
+}
 
 namespace {
 
@@ -25,6 +40,7 @@ void gemm(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate, co
   if (beside.aux.defined()) args.aux = beside.aux.raw();
   args.a = a.raw(), args.b = b.raw(), args.c = c.raw();
   args.accumulate = accumulate;
+  args.tf32 = a.dtype() == DType::kF32 && matmul_precision() == MatmulPrecision::kTf32;
   args.has_bias = bias.defined();
   if (bias.defined()) args.bias = bias.raw();
   Tensor scratch = Tensor::empty(Dims(matmul_scratch_bytes(args)), DType::kU8, c.device(), Category::kWorkspace);
@@ -78,9 +94,9 @@ void add_product(Backward& t, int input, const Tensor& x, const Tensor& y, const
     gemm(as_batch(x), as_batch(y), as_batch(out), accumulate);
     return t.add(input, out, accumulate);
   }
-  Tensor out = Tensor::empty(full, t.input(input).dtype, t.input(input).device);
+  Tensor out = Tensor::empty(full, t.gradient_dtype(input), t.input(input).device);
   gemm(as_batch(x), as_batch(y), as_batch(out), false);
-  t.add(input, sum_to(out, wanted, t.category(input)));
+  t.add(input, sum_to(out, wanted, t.category(input), out.dtype()));
 }
 
 Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
@@ -175,7 +191,8 @@ void add_weight_gradients(Backward& t, int w, int b, const Tensor& g, const Tens
   }
   if (t.needs(b)) {
     const Dims flat(g.size(1), g.size(2));
-    t.add(b, sum_to(g.alias(flat, Dims(g.stride(1), g.stride(2)), g.storage_offset()), t.input(b).size, t.category(b)));
+    t.add(b, sum_to(g.alias(flat, Dims(g.stride(1), g.stride(2)), g.storage_offset()), t.input(b).size, t.category(b),
+                    t.gradient_dtype(b)));
   }
 }
 

@@ -5,6 +5,15 @@
 
 namespace tally {
 
+// What products of f32 are computed in on CUDA, for the whole process and f32 unless set. tf32 rounds both operands to
+// 10 bits of mantissa and sums in f32, on tensor cores: several times as fast, no more exact than f16. Nothing else is
+// changed by it: not products of bf16, not the CPU.
+enum class MatmulPrecision : uint8_t { kF32, kTf32 };
+void set_matmul_precision(MatmulPrecision precision);
+MatmulPrecision matmul_precision();
+MatmulPrecision matmul_precision_from_name(const std::string& name);  // "f32" or "tf32"; throws Error for others
+const char* name_of(MatmulPrecision precision);
+
 // (..., M, K) @ (..., K, N) -> (..., M, N); leading axes broadcast; one-axis operands as in PyTorch (a dot product, a
 // matrix-vector product). Views of any strides. Throws Error naming both shapes.
 Tensor matmul(const Tensor& a, const Tensor& b);

@@ -33,6 +33,7 @@ struct MatmulArgs {
   bool accumulate = false;
   bool has_bias = false;  // bias.data is null on meta even where there is one
   bool b_packed = false;
+  bool tf32 = false;                     // CUDA's products of f32 may round a and b to tf32 (matmul.h)
   static constexpr int64_t kPanel = 32;  // columns of a panel, the same for every instruction set
 
   Device device() const { return c.device; }

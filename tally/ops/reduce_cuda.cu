@@ -21,6 +21,7 @@ struct Reduction {
   int64_t outputs, elements;
   float scale;
   int blocks;  // that share the elements of an output
+  bool wide;   // out is f32 where x is bf16
 };
 
 template <ReduceOp op>
@@ -30,9 +31,15 @@ __device__ __forceinline__ N joined(N x, N so_far) {
   if constexpr (op == ReduceOp::kSum) return so_far + x;
   return x > so_far || x != x ? x : so_far;  // NaN wins
 }
-template <ReduceOp op>
-__device__ __forceinline__ float finished(float x, float scale) {
-  return op == ReduceOp::kSum ? x * scale : x;
+template <class T, ReduceOp op>
+__device__ __forceinline__ void write_result(const Reduction& a, int64_t output, float x) {
+  if constexpr (op == ReduceOp::kSum) x *= a.scale;
+  const int64_t at = offset_in(a.to, output);
+  if (a.wide) {
+    static_cast<float*>(a.out)[at] = x;
+  } else {
+    store_one(static_cast<T*>(a.out) + at, x);
+  }
 }
 
 // ---- the last axis is reduced
@@ -107,8 +114,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(const __grid_constant__ R
         sync_cluster();  // nobody ends or writes again before it was read
       }
     }
-    if (block == 0 && t == 0 && k < a.outputs)
-      store_one(static_cast<T*>(a.out) + offset_in(a.to, k), finished<op>(all, a.scale));
+    if (block == 0 && t == 0 && k < a.outputs) write_result<T, op>(a, k, all);
   }
 }
 
@@ -197,7 +203,7 @@ __global__ void __launch_bounds__(kColumnThreads, kFast ? 2 : 1)
     if (block > 0 || lane > 0) continue;
 #pragma unroll
     for (int j = 0; j < kV; ++j)
-      if (j < valid) store_one(static_cast<T*>(a.out) + offset_in(a.to, first + j), finished<op>(sums[j], a.scale));
+      if (j < valid) write_result<T, op>(a, first + j, sums[j]);
   }
 }
 
@@ -315,7 +321,8 @@ void reduce_with(const ReduceArgs& a) {
                  a.out.numel(),
                  1,
                  static_cast<float>(a.scale),
-                 1};
+                 1,
+                 a.out.dtype != a.x.dtype};
   for (int axis = 0; axis < a.x.size.rank; ++axis)
     if (axes >> axis & 1u) r.elements *= a.x.size.v[axis];
   if (a.x.dtype == DType::kF64) {

@@ -8,8 +8,8 @@ namespace tally {
 enum class ReduceOp : uint8_t { kSum, kMax };
 
 // out has x's rank; its axes of size 1 where x's are larger are reduced. out = scale * sum, or the maximum (NaN if
-// any). Each output is summed in f32 (f64 for f64) in 16 interleaved parts over the reduced elements in logical order,
-// so it depends on neither threads, strides nor the other outputs.
+// any); out has x's dtype, or is the f32 sum of a bf16 x. Each output is summed in f32 (f64 for f64) in 16 interleaved
+// parts over the reduced elements in logical order, so it depends on neither threads, strides nor the other outputs.
 struct ReduceArgs {
   static constexpr const char* name = "reduce";
   View x, out;

@@ -115,7 +115,8 @@ Tensor expand(const Tensor& x, const Dims& size) {
     if (full[i] == -1 && from >= 0) full[i] = x.sizes()[from];
   }
   Tensor y = broadcast_to(x, full);
-  record(y, {x}, {}, [](Backward& t) { t.add(0, sum_to(t.grad(), t.input(0).size, t.category(0))); });
+  record(y, {x}, {},
+         [](Backward& t) { t.add(0, sum_to(t.grad(), t.input(0).size, t.category(0), t.gradient_dtype(0))); });
   return y;
 }
 
@@ -167,7 +168,7 @@ Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor y = copied(x, dtype, Category::kActivation);
   if (is_float(dtype) && is_float(x.dtype()))
-    record(y, {x}, {}, [](Backward& t) { t.add(0, copied(t.grad(), t.input(0).dtype, t.category(0))); });
+    record(y, {x}, {}, [](Backward& t) { t.add(0, copied(t.grad(), t.gradient_dtype(0), t.category(0))); });
   return y;
 }
 

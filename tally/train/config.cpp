@@ -21,6 +21,7 @@ void TrainConfig::fields(Fields& f) {
   f("context", context, "tokens of a sequence; 0 is the model's context", 0, 1 << 24);
   f("accumulate", accumulate, "micro-batches of a step, whose gradients are averaged", 1, 1 << 20);
   f("device", device, "that computes: cpu, cuda or cuda:N");
+  f("matmul", matmul, "what CUDA's products of f32 are computed in; tf32 is faster and keeps 10 bits", {"f32", "tf32"});
   f("seed", seed, "of initial values, batches and dropout", 0, 9e15);
   f("log_every", log_every, "steps between lines of metrics.jsonl", 1, 1e12);
   f("eval_every", eval_every, "steps between validation losses; 0 is never", 0, 1e12);
@@ -79,6 +80,8 @@ void RunConfig::check() const {
   model.check();
   if (device().kind == DeviceKind::kCuda && model.dtype == "f64")
     fail("model.dtype f64: train.device {} computes in f32 and bf16; f64 is the CPU's", train.device);
+  if (device().kind != DeviceKind::kCuda && train.matmul != "f32")
+    fail("train.matmul {}: needs train.device cuda; the CPU's products of f32 are f32", train.matmul);
   time_limit_seconds();
   if (context() > model.context) fail("train.context {} is longer than model.context {}", train.context, model.context);
   if (train.steps > 0 && schedule.warmup > train.steps)

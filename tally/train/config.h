@@ -23,6 +23,7 @@ struct TrainConfig {
   int64_t context = 0;         // tokens of a sequence; 0: the model's context
   int64_t accumulate = 1;      // micro-batches of a step
   std::string device = "cpu";  // or "cuda", "cuda:N"
+  std::string matmul = "f32";  // what CUDA's products of f32 are computed in: "f32" or "tf32" (ops/matmul.h)
   int64_t seed = 1;            // of the initial values, the batches and the dropout
   int64_t log_every = 10;
   int64_t eval_every = 200;        // 0: never

@@ -9,6 +9,7 @@
 #include "tally/base/parallel.h"
 #include "tally/core/hardware.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/matmul.h"
 #include "tally/train/config.h"
 
 namespace tally {
@@ -47,6 +48,7 @@ Json environment_json() {
       .set("cpu", cpu_model_name())
       .set("isa", cpu_isa())
       .set("threads", num_threads())
+      .set("matmul", name_of(matmul_precision()))
       .set("os", os_name())
       .set("started", utc_now());
 }

@@ -7,7 +7,7 @@
 
 namespace tally {
 
-// {tally_version, cpu, isa, threads, os, started}; now, on this machine.
+// {tally_version, cpu, isa, threads, matmul (matmul_precision()), os, started}; now, on this machine.
 Json environment_json();
 
 std::string utc_now();  // "2025-01-31 18:05:00 UTC"

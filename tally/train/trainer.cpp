@@ -9,6 +9,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
+#include "tally/ops/matmul.h"
 #include "tally/train/environment.h"
 #include "tally/train/sample.h"
 
@@ -54,6 +55,12 @@ void check_profile(const RunConfig& config, const TrainerOptions& options) {
          config.train.steps);
 }
 
+Device prepared_device(const RunConfig& config) {
+  require_device(config.device());
+  set_matmul_precision(matmul_precision_from_name(config.train.matmul));
+  return config.device();
+}
+
 TrainWindows train_windows(const RunConfig& config, int64_t n_tokens) {
   const auto seed = static_cast<uint64_t>(config.train.seed);
   const int64_t batch = config.train.batch, context = config.context();
@@ -86,7 +93,7 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
     : config_((config.check(), check_profile(config, options), config)),
       options_(options),
       data_(config.data.dir, config.model.vocab_size),
-      device_((require_device(config.device()), config.device())),
+      device_(prepared_device(config)),
       baseline_(blocks_of(device_).live_by),
       windows_(train_windows(config, data_.train.size())),
       val_windows_(validation_windows(config, data_)),

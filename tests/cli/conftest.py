@@ -9,7 +9,7 @@ from program import END, PROGRAM, ROOT, Tally, english, tree  # noqa: F401  (for
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory):
     """The machine's peaks are measured once for all tests."""
-    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    return {**os.environ, "TALLY_CACHE": "", "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
 
 
 @pytest.fixture

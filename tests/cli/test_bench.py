@@ -5,11 +5,14 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
+import pytest
+
 from conftest import PROGRAM, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
 import attention_vs_torch_cuda  # noqa: E402
 import kernel_contests  # noqa: E402
+import matmul_vs_torch_cuda  # noqa: E402
 import vs_torch  # noqa: E402
 
 
@@ -100,6 +103,32 @@ def test_bench_decode(tally):
     assert (f32["dtype"], bf16["dtype"]) == ("f32", "bf16") and f32["bytes_read"] > 1.5 * bf16["bytes_read"]
     assert "of limit" in tally.run(*words, "--dtypes", "bf16")
     assert "there is no 'f16'" in tally.error(*words, "--dtypes", "f16")
+
+
+def test_bench_matmul(tally):
+    words = ["bench", "matmul", "--rounds", 1, "--rows", 8]
+    lines = [json.loads(line) for line in tally.run(*words, "--filter", "gpt2 proj", "--json").splitlines()]
+    assert [(r["dtype"], r["pass"]) for r in lines] == [(d, p) for d in ("f32", "bf16") for p in ("y", "dx", "dw")]
+    for r in lines:
+        assert r["seconds"] > 0 and r["m"] * r["n"] * r["k"] == 8 * 768 * 768
+        assert abs(r["tflops"] - 2e-12 * r["m"] * r["n"] * r["k"] / r["seconds"]) < 1e-9 * r["tflops"]
+    text = tally.run(*words, "--shapes", "8x16x32", "4x4x4", "--dtypes", "f32")
+    assert "8 x 16 x 32" in text and "of peak" in text and "measured" in text
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--shapes", "8x8"], "written as MxNxK"), (["--dtypes", "f16"], "there is no 'f16'"),
+    (["--dtypes", "tf32"], "tf32 is of CUDA's cards"), (["--filter", "chess"], "no product has such a name")])
+def test_bench_matmul_refuses(tally, words, said):
+    assert said in tally.error("bench", "matmul", *words)
+
+
+def test_matmul_contest():
+    rows = matmul_vs_torch_cuda.compared({("gpt2 fc", "y"): [2e-3, 1e-3, 3e-3], ("gpt2 fc", "dw"): [1e-3]},
+                                         {("gpt2 fc", "y"): [1e-3, 3e-3, 1.9e-3], ("gpt2 fc", "dw"): [2e-3]})
+    assert [r["ratio"] for r in rows] == [0.95, 2.0]
+    table = matmul_vs_torch_cuda.table(rows, 0.97)
+    assert "gpt2 fc      y" in table and "0.950  below 0.97" in table and "geometric mean 1.378" in table
 
 
 def test_bench_roofline(tally):

@@ -151,5 +151,12 @@ def test_devices_that_cannot_run(tally, device, said):
     assert said in tally.error("train", "--preset", "tiny", "--dry-run", "--device", device)
 
 
+def test_tf32_is_an_option_of_cards(tally):
+    base = ["train", "--preset", "tiny", "--dry-run"]
+    assert "train.matmul tf32: needs train.device cuda" in tally.error(*base, "--matmul", "tf32")
+    assert tally.run(*base, "--device", "cuda", "--matmul", "tf32") == tally.run(*base, "--device", "cuda")
+    assert "it must be one of f32, tf32" in tally.error(*base, "--matmul", "f16")
+
+
 def test_f64_stays_with_the_cpu(tally):
     assert "f64 is the CPU's" in tally.error("train", "--preset", "tiny", "--dry-run", "--device", "cuda", "--model.dtype", "f64")

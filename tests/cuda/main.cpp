@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
@@ -10,6 +12,7 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  setenv("TALLY_CACHE", (std::filesystem::temp_directory_path() / "tally-cuda-tests").c_str(), 0);
   try {
     tally::require_device(tally::cuda_device());
   } catch (const tally::Error& e) {
