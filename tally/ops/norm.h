@@ -7,7 +7,7 @@ namespace tally {
 
 // (x - mean) / sqrt(variance + eps) * weight + bias, x (..., d), weight and bias (d) or undefined. The variance is the
 // mean of squares (not Bessel's). Weight and bias have x's dtype, or f32 where x is bf16. Constant rows give bias
-// exactly (of numbers up to 8e37).
+// exactly.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 // x / sqrt(mean(x^2) + eps) * weight, weight (d) or undefined; squares are taken in f32 also for bf16.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5);

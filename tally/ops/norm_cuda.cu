@@ -78,15 +78,18 @@ __device__ __forceinline__ void add_residual(const Forward& a, int64_t row, bool
   }
 }
 
-// By the registers for raw numbers and 40 more: some 100 KB of rows are under way on a multiprocessor.
-template <class T, int kThreads, int kHeld, bool kFast>
-constexpr int kForwardBlocks = kFast ? blocks_of(kBlockThreads<kThreads>, kHeld* static_cast<int>(sizeof(T)) / 4 + 40)
+// By the registers for raw numbers and 40 more (56 where a residual is added): some 100 KB of rows are under way on a
+// multiprocessor.
+template <class T, int kThreads, int kHeld, bool kFast, bool kResidual>
+constexpr int kForwardBlocks = kFast ? blocks_of(kBlockThreads<kThreads>,
+                                                 kHeld* static_cast<int>(sizeof(T)) / 4 + (kResidual ? 56 : 40))
                                      : 1;
 
 // kThreads threads have kRows rows at a time, kNumbers numbers each of a row. The rows stay in registers as they lie in
 // memory. kFast: x, out, residual and sum are plain_rows(), weight and bias `fast` or none.
-template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
-__global__ void __launch_bounds__(kBlockThreads<kThreads>, kForwardBlocks<T, kThreads, kRows * kNumbers, kFast>)
+template <class T, int kThreads, int kNumbers, int kRows, bool kFast, bool kResidual>
+__global__ void __launch_bounds__(kBlockThreads<kThreads>,
+                                  kForwardBlocks<T, kThreads, kRows * kNumbers, kFast, kResidual>)
     norm_kernel(const __grid_constant__ Forward a) {
   constexpr int kV = kVector<T>, kChunks = kNumbers / kV, kBlockRows = kBlockThreads<kThreads> / kThreads * kRows;
   __shared__ double shared[2 * kRows * (kThreads / kWarp)];
@@ -100,7 +103,7 @@ __global__ void __launch_bounds__(kBlockThreads<kThreads>, kForwardBlocks<T, kTh
 #pragma unroll
     for (int r = 0; r < kRows; ++r)  // rows that are not there stand for the last one
       load_raw<kThreads>(team_row<const T, kFast>(a.x, min(row + r, a.rows - 1)), a.x.step, n, kFast, t, 0.0f, raw[r]);
-    if (a.sum.data != nullptr) {
+    if constexpr (kResidual) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
         add_residual<T, kThreads, kFast>(a, min(row + r, a.rows - 1), row + r < a.rows, t, raw[r]);
@@ -215,8 +218,9 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
 template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
 void forward_rows(const Forward& a, cudaStream_t stream) {
   constexpr int kBlock = kBlockThreads<kThreads>;
-  norm_kernel<T, kThreads, kNumbers, kRows, kFast>
-      <<<blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock, 0, stream>>>(a);
+  const auto kernel = a.sum.data != nullptr ? norm_kernel<T, kThreads, kNumbers, kRows, kFast, true>
+                                            : norm_kernel<T, kThreads, kNumbers, kRows, kFast, false>;
+  kernel<<<blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock, 0, stream>>>(a);
 }
 
 // Either way the same n means the same kThreads, so views of other strides give the same bits.

@@ -195,10 +195,10 @@ TEST(Norm, ResidualNorms) {
     const std::string size = " " + str(s);
     run_op_case({"residual_layer_norm" + size, {{s}, {s}, {d}, {d}}, [=](const auto& x) { return both(layer(x)); }});
     run_op_case({"residual_rms_norm" + size, {{s}, {s}, {d}}, [=](const auto& x) { return both(rms(x)); }});
+    if (s.numel() > 1000) continue;
     run_op_case(
         {"residual_layer_norm, y alone" + size, {{s}, {s}, {d}, {d}}, [=](const auto& x) { return layer(x).y; }});
     run_op_case({"residual_rms_norm, y alone" + size, {{s}, {s}, {d}}, [=](const auto& x) { return rms(x).y; }});
-    if (s.numel() > 1000) continue;
     run_op_case({"residual_layer_norm, squared" + size, {{s}, {s}, {d}, {d}}, [=](const auto& x) {
                    return squared(layer(x));
                  }});
