@@ -1,6 +1,6 @@
-// LayerNorm and RMSNorm on the CPU, a row at a time; the loop that writes a row reads the next one for its first sum,
-// so that memory is busy both ways. LayerNorm's mean is summed in f64, so a constant row gives exact zeros; the
-// variance is the mean of squares around it. Squares are f32 also for bf16.
+// LayerNorm and RMSNorm on the CPU, a few rows at a time: one reading for their sums, LayerNorm's second for the
+// variance while they are in the cache, and one to write. The variance is the mean of squares around the mean. Squares
+// are f32 also for bf16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"
@@ -32,36 +32,46 @@ TALLY_INLINE Vec rounded(Vec x, bool half) { return half ? widen(narrow(x)) : x;
 double f64_at(const View& v, int64_t i) { return v.ptr<double>()[i * v.stride.v[0]]; }
 double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) : 1.0; }
 
-// Rows [begin, end) of either norm: take(x, j) sees every vector of a row first, finish(row) makes its numbers of that,
-// apply(x, parameters) gives the result. kResidual: what is taken is the sum, which is also written.
-template <bool kResidual, int kParameters, class A, class Take, class Finish, class Apply>
-TALLY_INLINE void norm_rows(const A& a, const View (&parameters)[kParameters], int64_t begin, int64_t end,
-                            const Take& take, const Finish& finish, const Apply& apply) {
-  const int64_t n = row_length(a.x);
-  const bool half = a.x.dtype == DType::kBF16;
-  const auto take_next = [&](const Vec* in, Vec* out, int j) __attribute__((always_inline)) {
-    Vec x = in[0];
-    if constexpr (kResidual) out[0] = x = rounded(x + in[1], half);
-    take(x, j);
-  };
-  const auto rows_at = [&](int64_t row, Row* out, Row* in) {
-    if constexpr (kResidual) *out = row_of(a.sum, row), in[1] = row_of(a.residual, row);
-    in[0] = row_of(a.x, row);
-  };
-  constexpr int kOut = kResidual ? 1 : 0, kIn = kResidual ? 2 : 1, kFirst = 1 + kParameters;
-  Row first[kOut + kIn], rows[1 + kOut + kFirst + kIn];
-  rows_at(begin, first, first + kOut);
-  over_row<kOut, kIn>(first, n, [&](const Vec* in, Vec* out, int j, int64_t) { take_next(in, out, j); });
-  for (int i = 0; i < kParameters; ++i) rows[1 + kOut + 1 + i] = row_of(parameters[i], 0);
-  for (int64_t row = begin; row < end; ++row) {
-    finish(row);
-    rows[0] = row_of(a.out, row), rows[1 + kOut] = row_of(normed_of(a), row);
-    rows_at(row + 1 < end ? row + 1 : row, rows + 1, rows + 1 + kOut + kFirst);
-    over_row<1 + kOut, kFirst + kIn>(rows, n, [&](const Vec* in, Vec* out, int j, int64_t) {
-      out[0] = apply(in[0], in + 1);
-      take_next(in + kFirst, out + 1, j);
-    });
+// Rows are normed kTeam at a time where the registers allow it: more chains hide more of the latency of an addition,
+// and a weight is loaded once for all.
+constexpr int kTeam = kLanes == 16 ? 2 : 1;
+
+template <int kRows>
+using Partials = Vec[kRows][kRowVecs];
+
+// sum = x + residual of a row.
+template <class A>
+void add_row(const A& a, int64_t row) {
+  const Row rows[3] = {row_of(a.sum, row), row_of(a.x, row), row_of(a.residual, row)};
+  over_row<1, 2>(rows, row_length(a.x), [](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] + in[1]; });
+}
+
+// Rows [row, row + kRows) of either norm N: N::Team::read() makes the numbers of each, apply() its results.
+template <class N, int kRows>
+void norm_team(const N& norm, int64_t row) {
+  constexpr int kParameters = N::kParameters;
+  Row x[kRows], rows[2 + kParameters];
+  for (int r = 0; r < kRows; ++r) {
+    if (norm_has(norm.a.residual)) add_row(norm.a, row + r);
+    x[r] = row_of(normed_of(norm.a), row + r);
   }
+  typename N::template Team<kRows> team;
+  team.read(norm.a, row, x);
+  for (int i = 0; i < kParameters; ++i) rows[2 + i] = row_of(norm.parameters[i], 0);
+  for (int r = 0; r < kRows; ++r) {
+    rows[0] = row_of(norm.a.out, row + r), rows[1] = x[r];
+    over_row<1, 1 + kParameters>(rows, row_length(norm.a.x),
+                                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = team.apply(r, in[0], in + 1); });
+  }
+}
+
+// Rows [begin, end).
+template <class N>
+void norm_rows(const N& norm, int64_t begin, int64_t end) {
+  int64_t row = begin;
+  for (; row + kTeam <= end; row += kTeam) norm_team<N, kTeam>(norm, row);
+  if constexpr (kTeam > 1)
+    for (; row < end; ++row) norm_team<N, 1>(norm, row);
 }
 
 // ---- LayerNorm
@@ -87,28 +97,53 @@ struct WideSum {
   }
 };
 
-template <bool kResidual>
-void layer_norm_rows(const LayerNormArgs& a, const View (&parameters)[2], int64_t begin, int64_t end) {
-  const int64_t n = row_length(a.x);
-  WideSum sum;
-  float mean = 0, rstd = 0;
-  const auto finish = [&](int64_t row) {
-    mean = static_cast<float>(sum.total() / static_cast<double>(n));
-    Vec squares[kRowVecs] = {};
-    const Row x[1] = {row_of(normed_of(a), row)};
-    over_row<0, 1>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
-      const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
-      squares[j] = fmadd(t, t, squares[j]);
-    });
-    rstd = 1.0f / sqrt_of(sum_partials(squares) / static_cast<float>(n) + static_cast<float>(a.eps));
-    a.mean.ptr<float>()[row] = mean;
-    a.rstd.ptr<float>()[row] = rstd;
-    sum = {};
-  };
-  norm_rows<kResidual>(
-      a, parameters, begin, end, [&](Vec x, int j) __attribute__((always_inline)) { sum.add(x, j); },
-      finish, [&](Vec x, const Vec* p) __attribute__((always_inline)) { return fmadd((x - mean) * rstd, p[0], p[1]); });
+// Sums of rows of n numbers: four are added in f32, one of each quarter, then in f64, which spares most of the
+// conversions. Four equal numbers add up without an error, so a constant row's mean is its number to the bit.
+template <int kRows>
+TALLY_INLINE void sum_rows(const Row (&x)[kRows], int64_t n, WideSum (&sum)[kRows]) {
+  const int64_t quarter = n / (4 * kRowParts) * kRowParts;
+  Row quarters[4 * kRows], rest[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    for (int q = 0; q < 4; ++q) quarters[4 * r + q] = {x[r].view, x[r].at + q * quarter * x[r].step, x[r].step};
+    rest[r] = {x[r].view, x[r].at + 4 * quarter * x[r].step, x[r].step};
+  }
+  over_row<0, 4 * kRows>(quarters, quarter, [&](const Vec* in, Vec*, int j, int64_t) {
+    for (int r = 0; r < kRows; ++r) sum[r].add((in[4 * r] + in[4 * r + 1]) + (in[4 * r + 2] + in[4 * r + 3]), j);
+  });
+  over_row<0, kRows>(rest, n - 4 * quarter, [&](const Vec* in, Vec*, int j, int64_t) {
+    for (int r = 0; r < kRows; ++r) sum[r].add(in[r], j);
+  });
 }
+
+struct LayerNorm {
+  static constexpr int kParameters = 2;
+  const LayerNormArgs& a;
+  View parameters[2];
+  template <int kRows>
+  struct Team {
+    float mean[kRows], rstd[kRows];
+    TALLY_INLINE void read(const LayerNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+      const int64_t n = row_length(args.x);
+      WideSum sum[kRows];
+      sum_rows(x, n, sum);
+      for (int r = 0; r < kRows; ++r) mean[r] = static_cast<float>(sum[r].total() / static_cast<double>(n));
+      Partials<kRows> squares = {};
+      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
+        for (int r = 0; r < kRows; ++r) {
+          const Vec t = first_lanes(in[r] - mean[r], valid, 0.0f);
+          squares[r][j] = fmadd(t, t, squares[r][j]);
+        }
+      });
+      for (int r = 0; r < kRows; ++r) {
+        const float variance = sum_partials(squares[r]) / static_cast<float>(n);
+        rstd[r] = 1.0f / sqrt_of(variance + static_cast<float>(args.eps));
+        args.mean.ptr<float>()[row + r] = mean[r];
+        args.rstd.ptr<float>()[row + r] = rstd[r];
+      }
+    }
+    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return fmadd((x - mean[r]) * rstd[r], p[0], p[1]); }
+  };
+};
 
 // sum = x + residual of a row.
 template <class A>
@@ -270,21 +305,27 @@ void gradient(const Gradient& a) {
 
 // ---- RMSNorm
 
-template <bool kResidual>
-void rms_norm_rows(const RmsNormArgs& a, const View (&parameters)[1], int64_t begin, int64_t end) {
-  const int64_t n = row_length(a.x);
-  Vec squares[kRowVecs] = {};
-  float rstd = 0;
-  const auto finish = [&](int64_t row) {
-    rstd = 1.0f / sqrt_of(sum_partials(squares) / static_cast<float>(n) + static_cast<float>(a.eps));
-    a.rstd.ptr<float>()[row] = rstd;
-    for (Vec& s : squares) s = Vec{};
+struct RmsNorm {
+  static constexpr int kParameters = 1;
+  const RmsNormArgs& a;
+  View parameters[1];
+  template <int kRows>
+  struct Team {
+    float rstd[kRows];
+    TALLY_INLINE void read(const RmsNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+      const int64_t n = row_length(args.x);
+      Partials<kRows> squares = {};
+      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t) {
+        for (int r = 0; r < kRows; ++r) squares[r][j] = fmadd(in[r], in[r], squares[r][j]);
+      });
+      for (int r = 0; r < kRows; ++r) {
+        rstd[r] = 1.0f / sqrt_of(sum_partials(squares[r]) / static_cast<float>(n) + static_cast<float>(args.eps));
+        args.rstd.ptr<float>()[row + r] = rstd[r];
+      }
+    }
+    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return x * rstd[r] * p[0]; }
   };
-  norm_rows<kResidual>(
-      a, parameters, begin,
-      end, [&](Vec x, int j) __attribute__((always_inline)) { squares[j] = fmadd(x, x, squares[j]); },
-      finish, [&](Vec x, const Vec* p) __attribute__((always_inline)) { return x * rstd * p[0]; });
-}
+};
 
 void rms_norm_row_f64(const RmsNormArgs& a, int64_t row) {
   if (norm_has(a.residual)) add_row_f64(a, row);
@@ -303,11 +344,9 @@ void rms_norm_row_f64(const RmsNormArgs& a, int64_t row) {
 
 void layer_norm(const LayerNormArgs& a) {
   const int64_t n = row_length(a.x);
-  const View parameters[2] = {view_or(a.weight, kOne, n), view_or(a.bias, kZero, n)};
+  const LayerNorm norm = {a, {view_or(a.weight, kOne, n), view_or(a.bias, kZero, n)}};
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    if (a.x.dtype != DType::kF64)
-      return norm_has(a.residual) ? layer_norm_rows<true>(a, parameters, begin, end)
-                                  : layer_norm_rows<false>(a, parameters, begin, end);
+    if (a.x.dtype != DType::kF64) return norm_rows(norm, begin, end);
     for (int64_t row = begin; row < end; ++row) layer_norm_row_f64(a, row);
   });
 }
@@ -319,11 +358,9 @@ void layer_norm_backward(const LayerNormBackwardArgs& a) {
 
 void rms_norm(const RmsNormArgs& a) {
   const int64_t n = row_length(a.x);
-  const View parameters[1] = {view_or(a.weight, kOne, n)};
+  const RmsNorm norm = {a, {view_or(a.weight, kOne, n)}};
   parallel_for(rows_of(a.x), row_grain(n), [&](int64_t begin, int64_t end) {
-    if (a.x.dtype != DType::kF64)
-      return norm_has(a.residual) ? rms_norm_rows<true>(a, parameters, begin, end)
-                                  : rms_norm_rows<false>(a, parameters, begin, end);
+    if (a.x.dtype != DType::kF64) return norm_rows(norm, begin, end);
     for (int64_t row = begin; row < end; ++row) rms_norm_row_f64(a, row);
   });
 }

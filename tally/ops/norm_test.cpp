@@ -231,7 +231,8 @@ std::vector<std::vector<double>> bits_of(const Dims& s, DType dtype, bool stride
   Tensor out = use == 0 ? add(r.y, r.sum) : use == 1 ? add(square(r.sum), r.y) : use == 2 ? r.y : r.sum;
   backward(out, to(random_tensor({s}, dtype, 5), test_device()));
   for (const Tensor& t : in) all.push_back(t.grad().defined() ? t.grad().to_vector() : std::vector<double>());
-  EXPECT_TRUE(in[0].grad().shares_storage(in[1].grad()));
+  // Leaves of bf16 have gradients of f32, each its own.
+  if (dtype != DType::kBF16) { EXPECT_TRUE(in[0].grad().shares_storage(in[1].grad())); }
   return all;
 }
 

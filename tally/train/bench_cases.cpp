@@ -5,6 +5,7 @@
 
 #include "tally/base/error.h"
 #include "tally/ops/attention.h"
+#include "tally/ops/cache.h"
 #include "tally/ops/cross_entropy.h"
 #include "tally/ops/dropout.h"
 #include "tally/ops/elementwise.h"
@@ -147,6 +148,15 @@ void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
     if (!table.defined()) table = rope_table(v[0].size(1), 64, 10000, 0, v[0].device());
     return rope(v[0], table, 0, RopeStyle::kHalfSplit);
   });
+  add_function(
+      "cache_write", {Dims(1, tokens, 8, 64), Dims(1, tokens, 8, 64)},
+      [](const Values& v) {
+        const Tensor position = Tensor::empty({1}, DType::kI32, v[0].device(), Category::kCache);
+        cache_write(v[0], v[0], v[1], v[1], 0);
+        cache_advance(position, 1);
+        return v[0];
+      },
+      false);
   all.push_back({"rope_table", fmt::format("{} x 64", tokens), size, [=] {
                    return OpCall{{}, [=] { return rope_table(tokens, 64, 10000, 0, bench_place().device); }, false};
                  }});
