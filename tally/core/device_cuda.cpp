@@ -3,9 +3,11 @@
 #include "tally/core/device.h"
 
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -26,6 +28,10 @@ void use(int index) {
   detail::check_cuda("cudaSetDevice", cudaSetDevice(index));
   current = index;
 }
+
+// The stream of every device that was given work.
+std::mutex streams_mutex;
+std::array<cudaStream_t, kMaxDevices> streams{};
 
 int on_device(Device a, Device b) { return a.kind == DeviceKind::kCuda ? a.index : b.index; }
 
@@ -64,7 +70,7 @@ void require_device(Device d) {
         d.index, major, minor, TALLY_CUDA_ARCHITECTURE / 10, TALLY_CUDA_ARCHITECTURE % 10, major, minor);
 }
 
-void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+void copy_bytes_async(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (to_device.kind == DeviceKind::kMeta || from_device.kind == DeviceKind::kMeta || bytes == 0) return;
   if (to_device.kind == DeviceKind::kCpu && from_device.kind == DeviceKind::kCpu) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -74,8 +80,13 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   use(index);
   detail::check_cuda("cudaMemcpyAsync",
                      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(index)));
-  if (to_device.kind != from_device.kind)
-    detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(index)));
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  copy_bytes_async(to, to_device, from, from_device, bytes);
+  if (bytes == 0 || to_device.kind == from_device.kind) return;
+  if (to_device.kind != DeviceKind::kMeta && from_device.kind != DeviceKind::kMeta)
+    synchronize(to_device.kind == DeviceKind::kCuda ? to_device : from_device);
 }
 
 void synchronize(Device d) {
@@ -83,6 +94,24 @@ void synchronize(Device d) {
   use(d.index);
   detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(d.index)));
 }
+
+PinnedBytes::PinnedBytes(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
+  require_device(device);
+  if (bytes == 0) return;
+  if (device.kind == DeviceKind::kCuda) use(device.index);
+  data_ = device.kind == DeviceKind::kCuda ? detail::pinned_take(bytes) : std::malloc(static_cast<size_t>(bytes));
+  if (data_ == nullptr) fail_run("out of memory: the system has no {} bytes for copies", bytes);
+}
+PinnedBytes::~PinnedBytes() {
+  if (device_.kind != DeviceKind::kCuda) {
+    std::free(data_);
+  } else if (data_ != nullptr) {
+    detail::pinned_give(data_);
+  }
+}
+
+void push_range(const char* name) { nvtxRangePushA(name); }
+void pop_range() { nvtxRangePop(); }
 
 Moment::Moment(Device device)
     : device_(device),
@@ -104,6 +133,11 @@ double Moment::seconds_since(const Moment& start) const {
   detail::check_cuda("cudaEventElapsedTime", cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start.event_),
                                                                   static_cast<cudaEvent_t>(event_)));
   return static_cast<double>(milliseconds) * 1e-3;
+}
+
+void Moment::wait() const {
+  if (event_ != nullptr)
+    detail::check_cuda("cudaEventSynchronize", cudaEventSynchronize(static_cast<cudaEvent_t>(event_)));
 }
 
 DeviceInfo device_info(Device d) {
@@ -151,17 +185,35 @@ void device_give(int index, void* block) {
   cudaFree(block);
 }
 
+void* pinned_take(int64_t bytes) {
+  void* block = nullptr;
+  const cudaError_t e = cudaHostAlloc(&block, static_cast<size_t>(bytes), cudaHostAllocPortable);
+  if (e == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda("cudaHostAlloc", e);
+  return block;
+}
+
+void pinned_give(void* block) {
+  {
+    const std::lock_guard lock(streams_mutex);
+    for (const cudaStream_t s : streams)
+      if (s != nullptr) cudaStreamSynchronize(s);
+  }
+  cudaFreeHost(block);
+}
+
 void device_fill(int index, void* block, int byte, int64_t bytes) {
   use(index);
   check_cuda("cudaMemsetAsync", cudaMemsetAsync(block, byte, static_cast<size_t>(bytes), stream_of(index)));
 }
 
 void* device_stream(int index) {
-  static std::mutex mutex;
-  static std::array<cudaStream_t, kMaxDevices> streams{};
   TALLY_ASSERT(index >= 0 && index < kMaxDevices);
   use(index);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(streams_mutex);
   cudaStream_t& s = streams[static_cast<size_t>(index)];
   if (s == nullptr) check_cuda("cudaStreamCreate", cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   return s;
