@@ -47,8 +47,9 @@ def read_values(torch, path):
         if name == "__metadata__":
             continue
         begin, end = item["data_offsets"]
-        flat = torch.frombuffer(bytearray(data[start + begin:start + end]), dtype=torch.bfloat16)
-        tensors[name] = flat.reshape(item["shape"]).cuda()
+        dtype = {"BF16": torch.bfloat16, "F32": torch.float32}[item["dtype"]]  # gradients of leaves are f32
+        flat = torch.frombuffer(bytearray(data[start + begin:start + end]), dtype=dtype)
+        tensors[name] = flat.reshape(item["shape"]).cuda().bfloat16()
     return tensors
 
 

@@ -179,11 +179,12 @@ int dispatch(const std::vector<std::string>& words, const std::vector<Verb>& ver
   fail_verb(grouped ? first + " " + words[1] : first, verbs);
 }
 
-int report(const char* message, int code) {
+int report(const char* message, int code, const std::string& details = {}) {
   std::string line = message;
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::fflush(stdout);
-  std::fputs(fmt::format("tally: error: {}\n", line).c_str(), stderr);  // fmt::print throws where stderr is full
+  // fmt::print throws where stderr is full
+  std::fputs(fmt::format("tally: error: {}\n{}", line, details).c_str(), stderr);
   return code;
 }
 
@@ -268,9 +269,9 @@ int run_program(int argc, const char* const* argv, const std::vector<Verb>& verb
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return report("cannot write standard output", 1);
     return code;
   } catch (const RunError& e) {
-    return report(e.what(), 1);
+    return report(e.what(), 1, e.details);
   } catch (const Error& e) {
-    return report(e.what(), 2);
+    return report(e.what(), 2, e.details);
   } catch (const std::bad_alloc&) {
     return report("out of memory; use a smaller model, batch or context, or close other programs", 1);
   } catch (const std::exception& e) {

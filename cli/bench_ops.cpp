@@ -26,13 +26,13 @@ struct BenchOps {
   static constexpr const char* kDetails =
       "Forward and backward of each op at sizes of training: cache (1 MiB tensors), memory (as large as the last "
       "cache)\n"
-      "and product (matrix products and attention). Medians of rounds in which a copy of as many bytes and "
-      "multiply-adds\n"
-      "in registers take their turn; the roof is the longer of FLOPs at that peak and bytes at that bandwidth.";
+      "and product (matrix products and attention); on a card also large (the tensors of large models).\n"
+      "Medians of rounds in which a copy of as many bytes and multiply-adds in registers take their turn; the roof is\n"
+      "the longer of FLOPs at that peak and bytes at that bandwidth.";
 
   void fields(Fields& f) {
     f("filter", filter, "parts of the names of the cases; empty: all");
-    f("sizes", sizes, "cache, memory, product; empty: all");
+    f("sizes", sizes, "cache, memory, product, large; empty: all");
     f("seconds", budget.seconds, "of a case", 0, 3600);
     f("rounds", budget.rounds, "at least, of a case", 1, 1e6);
     f("gradients", budget.gradients, "time the backward too");
@@ -69,7 +69,7 @@ struct BenchOps {
   std::vector<OpCase> chosen() const {
     for (const std::string& s : sizes)
       if (std::find(std::begin(kBenchSizes), std::end(kBenchSizes), s) == std::end(kBenchSizes))
-        fail("--sizes: there is no '{}'; sizes are cache, memory and product", s);
+        fail("--sizes: there is no '{}'; sizes are cache, memory, product and large", s);
     std::vector<OpCase> kept;
     for (OpCase& c : op_cases()) {
       const auto part = [&](const std::string& f) { return (c.op + " " + c.shape).find(f) != std::string::npos; };

@@ -15,6 +15,7 @@ namespace tally {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+  std::string details;  // lines that the command line prints below the message: a table, what would work. Often empty
 };
 
 // The request was right but could not be carried out: full disk, a loss that is not finite.

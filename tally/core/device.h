@@ -18,9 +18,9 @@ void require_device(Device d);
 // Copies bytes between a device and the host, or within a device, in the order of the device's other work. Returns when
 // the host may read `to` or reuse `from`. Does nothing on meta.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
-// The same without waiting: the copy is given to the device's order of work. Host memory must be page-locked (PinnedBytes,
-// pin_memory) to be copied beside other work, must live until the copy is done, and must neither be written, as `from`,
-// nor read, as `to`, until synchronize() or a Moment after it has passed.
+// The same without waiting: the copy is given to the device's order of work. Host memory must be page-locked
+// (PinnedBytes, pin_memory) to be copied beside other work, must live until the copy is done, and must neither be
+// written, as `from`, nor read, as `to`, until synchronize() or a Moment after it has passed.
 void copy_bytes_async(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 // Waits until the device has done all it was given.
 void synchronize(Device d);

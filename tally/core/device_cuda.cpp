@@ -108,10 +108,11 @@ PinnedBytes::PinnedBytes(int64_t bytes, Device device) : bytes_(bytes), device_(
   if (data_ == nullptr) fail_run("out of memory: the system has no {} bytes for copies", bytes);
 }
 PinnedBytes::~PinnedBytes() {
-  if (device_.kind != DeviceKind::kCuda)
+  if (device_.kind != DeviceKind::kCuda) {
     std::free(data_);
-  else if (data_ != nullptr)
+  } else if (data_ != nullptr) {
     detail::pinned_give(data_);
+  }
 }
 
 void push_range(const char* name) { nvtxRangePushA(name); }

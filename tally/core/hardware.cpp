@@ -24,10 +24,11 @@ double RateCurve::at(double work) const {
 double Hardware::predict(const Cost& cost) const {
   const double products = static_cast<double>(cost.matmul_flops), other = static_cast<double>(cost.other_flops);
   const double moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
-  double seconds = other / other_flops;
-  if (moved > 0) seconds = std::max(seconds, moved / (step_bytes.points.empty() ? bytes : step_bytes).at(moved));
-  if (products > 0) seconds += products / (step_matmul.points.empty() ? matmul : step_matmul).at(products);
-  return launch_seconds + seconds;
+  const double moving = moved > 0 ? moved / (step_bytes.points.empty() ? bytes : step_bytes).at(moved) : 0;
+  const double multiplying =
+      products > 0 ? products / (step_matmul.points.empty() ? matmul : step_matmul).at(products) : 0;
+  if (overlaps) return std::max({launch_seconds, moving, multiplying + other / other_flops});
+  return launch_seconds + multiplying + std::max(moving, other / other_flops);
 }
 
 namespace {
@@ -60,7 +61,9 @@ Json Hardware::to_json() const {
       .set("bytes", curve_to_json(bytes));
   if (!step_matmul.points.empty()) json.set("step_matmul", curve_to_json(step_matmul));
   if (!step_bytes.points.empty()) json.set("step_bytes", curve_to_json(step_bytes));
-  return json.set("other_flops", other_flops).set("launch_seconds", launch_seconds);
+  json.set("other_flops", other_flops).set("launch_seconds", launch_seconds);
+  if (overlaps) json.set("overlaps", true);
+  return json;
 }
 
 Hardware Hardware::from_json(const Json& json) {
@@ -73,6 +76,7 @@ Hardware Hardware::from_json(const Json& json) {
   if (const Json* curve = json.find("step_bytes")) h.step_bytes = curve_from_json(*curve);
   h.other_flops = json.at("other_flops").as_double();
   h.launch_seconds = json.at("launch_seconds").as_double();
+  if (const Json* overlaps = json.find("overlaps")) h.overlaps = overlaps->as_bool();
   for (double rate : {h.fma_flops, h.other_flops})
     if (!(rate > 0)) fail("hardware {}: a rate is not positive", h.name);
   return h;

@@ -30,10 +30,12 @@ struct Hardware {
   RateCurve step_matmul;      // both as a training step has them: with operands that are no longer in the first caches;
   RateCurve step_bytes;       // what predict() uses, where they are there
   double other_flops = 0;     // FLOP/s of element-wise work in cache
-  double launch_seconds = 0;  // of a launch inside a training step, beyond its work
+  double launch_seconds = 0;  // of a launch inside a training step: beyond its work, or with overlaps at least
+  bool overlaps = false;      // moves bytes beside computing, and begins a launch while another runs: a card
 
   // Seconds one launch takes: its overhead, its matmul work, and the larger of other FLOPs and bytes. Summed, not the
-  // largest of all: a processor core packs, multiplies and takes exponentials one after the other.
+  // largest of all: a processor core packs, multiplies and takes exponentials one after the other. With `overlaps` it
+  // is the longest of: an empty launch, its bytes, its FLOPs of both kinds.
   double predict(const Cost& cost) const;
   Json to_json() const;
   static Hardware from_json(const Json& json);

@@ -195,6 +195,15 @@ TEST(Hardware, PredictsFromTheRoofline) {
   Hardware step = h;                                            // the rates of a step come before the peaks
   step.step_matmul.points = {{100, 25}}, step.step_bytes.points = {{50, 10}};
   EXPECT_DOUBLE_EQ(step.predict({50, 1, 40, 10, 0}), 0.25 + 2 + 5);
+  Hardware card = h;  // the longest alone
+  card.overlaps = true;
+  EXPECT_DOUBLE_EQ(card.predict({}), 0.25);
+  EXPECT_DOUBLE_EQ(card.predict({0, 1, 4, 1, 0}), 0.25);       // shorter than a launch
+  EXPECT_DOUBLE_EQ(card.predict({50, 30, 40, 10, 0}), 1 + 3);  // 1 for the bytes
+  EXPECT_DOUBLE_EQ(card.predict({50, 30, 100, 100, 0}), 10);
+  EXPECT_EQ(Hardware::from_json(card.to_json()).to_json(), card.to_json());
+  EXPECT_TRUE(Hardware::from_json(card.to_json()).overlaps);
+  EXPECT_FALSE(Hardware::from_json(h.to_json()).overlaps);
   LedgerGuard guard;
   guard.ledger().spend(kOp, {200, 0, 0, 0, 0});
   EXPECT_EQ(guard.ledger().predicted_seconds(), 0);

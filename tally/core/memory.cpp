@@ -31,33 +31,40 @@ class Pool {
   void* take(int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
     void* const block = guards_ ? guarded(bytes) : plain_take(bytes);
-    if (block == nullptr)
-      fail_run("out of memory: {} has no {} bytes for a tensor (live blocks: {} bytes)",
-               device_.kind == DeviceKind::kCpu ? "the system" : name_of(device_), bytes, counts.live);
+    if (block == nullptr) throw OutOfMemory(device_, bytes, counts.live);
     if (guards_) guarded_[block] = bytes;
     live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
-    counts.live += bytes;
-    counts.live_by[static_cast<size_t>(category)] += bytes;
-    if (counts.live > counts.peak) counts.peak = counts.live, counts.at_peak = counts.live_by;
-    most_ = std::max(most_, counts.live);
-    update();
+    count(bytes, category);
     return block;
+  }
+
+  void* take_pinned(int64_t bytes, Category category) {
+    const std::lock_guard lock(mutex_);
+    void* const block = detail::pinned_take(bytes);
+    if (block == nullptr) throw OutOfMemory(device_, bytes, counts.live);
+    count(bytes, category);
+    return block;
+  }
+
+  void give_pinned(void* block, int64_t bytes, Category category) {
+    const std::lock_guard lock(mutex_);
+    detail::pinned_give(block);
+    count(-bytes, category);
   }
 
   void give(void* block, int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
     live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
-    counts.live -= bytes;
-    counts.live_by[static_cast<size_t>(category)] -= bytes;
     if (const auto it = guarded_.find(block); it != guarded_.end()) {
       guarded_.erase(it);
       check_guards(static_cast<char*>(block), bytes);
     } else {
       plain_give(block, bytes);
       // Never keep much more free memory of the system's than the largest amount that was ever in use.
-      if (on_cpu() && counts.live + arena_.free_bytes() > most_ + most_ / 4 + (int64_t{64} << 20)) arena_.release();
+      if (on_cpu() && counts.live - bytes + arena_.free_bytes() > most_ + most_ / 4 + (int64_t{64} << 20))
+        arena_.release();
     }
-    update();
+    count(-bytes, category);
   }
 
   void release() {
@@ -80,6 +87,13 @@ class Pool {
   bool on_cpu() const { return device_.kind == DeviceKind::kCpu; }
   void* plain_take(int64_t bytes) { return on_cpu() ? arena_.take(bytes) : segments_.take(bytes); }
   void plain_give(void* block, int64_t bytes) { on_cpu() ? arena_.give(block, bytes) : segments_.give(block, bytes); }
+  void count(int64_t bytes, Category category) {
+    counts.live += bytes;
+    counts.live_by[static_cast<size_t>(category)] += bytes;
+    if (counts.live > counts.peak) counts.peak = counts.live, counts.at_peak = counts.live_by;
+    most_ = std::max(most_, counts.live);
+    update();
+  }
   void update() {
     counts.cached = on_cpu() ? arena_.free_bytes() : segments_.free_bytes();
     counts.reserved = on_cpu() ? counts.live + counts.cached : segments_.reserved_bytes();
@@ -149,6 +163,12 @@ Pool& pool_of(Device device) {
 
 }  // namespace
 
+OutOfMemory::OutOfMemory(Device where, int64_t bytes, int64_t live_bytes)
+    : RunError(fmt::format("out of memory: {} has no {} bytes for a tensor (live blocks: {} bytes)",
+                           where.kind == DeviceKind::kCpu ? "the system" : name_of(where), bytes, live_bytes)),
+      device(where),
+      live(live_bytes) {}
+
 void* take_block(Device device, int64_t bytes, Category category) {
   if (device.kind == DeviceKind::kMeta || bytes == 0) return nullptr;
   return pool_of(device).take(bytes, category);
@@ -157,6 +177,14 @@ void* take_block(Device device, int64_t bytes, Category category) {
 void give_block(Device device, void* block, int64_t bytes, Category category) {
   if (device.kind == DeviceKind::kMeta || block == nullptr) return;
   pool_of(device).give(block, bytes, category);
+}
+
+void* take_pinned_block(int64_t bytes, Category category) {
+  return bytes == 0 ? nullptr : pool_of(kCpu).take_pinned(bytes, category);
+}
+
+void give_pinned_block(void* block, int64_t bytes, Category category) {
+  if (block != nullptr) pool_of(kCpu).give_pinned(block, bytes, category);
 }
 
 const BlockCounts& blocks_of(Device device) { return pool_of(device).counts; }

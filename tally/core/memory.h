@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "tally/base/error.h"
 #include "tally/core/ledger.h"
 
 namespace tally {
@@ -12,9 +13,20 @@ namespace tally {
 constexpr int64_t kBlockRounding = 256;
 constexpr int64_t block_bytes(int64_t bytes) { return (bytes + kBlockRounding - 1) / kBlockRounding * kBlockRounding; }
 
-// `bytes` must be rounded. Returns null on meta and for 0 bytes. Throws RunError when the system has no memory.
+// A device that has no block of the size asked for.
+class OutOfMemory : public RunError {
+ public:
+  OutOfMemory(Device where, int64_t bytes, int64_t live_bytes);
+  Device device;
+  int64_t live;  // bytes of the device's blocks at that moment
+};
+
+// `bytes` must be rounded. Returns null on meta and for 0 bytes. Throws OutOfMemory when the system has no memory.
 void* take_block(Device device, int64_t bytes, Category category);
 void give_block(Device device, void* block, int64_t bytes, Category category);
+// The same in page-locked host memory, counted as the CPU's; it goes back to the system at once.
+void* take_pinned_block(int64_t bytes, Category category);
+void give_pinned_block(void* block, int64_t bytes, Category category);
 
 struct BlockCounts {
   int64_t live = 0, peak = 0;
@@ -28,6 +40,8 @@ const BlockCounts& blocks_of(Device device);
 void reset_block_peak(Device device = kCpu);
 void release_cached_blocks(Device device = kCpu);
 inline const BlockCounts& cpu_blocks() { return blocks_of(kCpu); }
+// Bytes of the device's live blocks, as torch.cuda.memory_allocated.
+inline int64_t memory_allocated(Device device) { return blocks_of(device).live; }
 
 // A number for where the device's blocks lie: equal numbers mean that the same takes get the same addresses.
 uint64_t block_fingerprint(Device device);

@@ -56,19 +56,21 @@ double load_as_double(const View& v, int64_t offset) {
 
 }  // namespace
 
-Storage::Storage(int64_t bytes, Device device, Category category)
-    : data_(take_block(device, block_bytes(bytes), category)),
+Storage::Storage(int64_t bytes, Device device, Category category, bool pinned)
+    : data_(pinned ? take_pinned_block(block_bytes(bytes), category)
+                   : take_block(device, block_bytes(bytes), category)),
       bytes_(block_bytes(bytes)),
       used_(bytes),
       device_(device),
       category_(category),
+      pinned_(pinned),
       ledger_(&Ledger::current()) {
   ledger_->charge(category_, bytes_);
 }
 
 Storage::~Storage() {
   ledger_->charge(category_, -bytes_);
-  give_block(device_, data_, bytes_, category_);
+  pinned_ ? give_pinned_block(data_, bytes_, category_) : give_block(device_, data_, bytes_, category_);
 }
 
 Dims contiguous_strides(const Dims& size) {
@@ -79,8 +81,16 @@ Dims contiguous_strides(const Dims& size) {
 }
 
 Tensor Tensor::empty(const Dims& size, DType dtype, Device device, Category category) {
+  return made(size, dtype, device, category, false);
+}
+
+Tensor Tensor::empty_pinned(const Dims& size, DType dtype, Category category) {
+  return made(size, dtype, kCpu, category, cuda_device_count() > 0);
+}
+
+Tensor Tensor::made(const Dims& size, DType dtype, Device device, Category category, bool pinned) {
   Tensor t;
-  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category));
+  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category, pinned));
   t.size_ = size;
   t.stride_ = contiguous_strides(size);
   t.dtype_ = dtype;

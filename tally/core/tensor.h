@@ -19,7 +19,7 @@ void release(Node* node);
 class Storage {
  public:
   std::atomic<int32_t> references{0};
-  Storage(int64_t bytes, Device device, Category category);
+  Storage(int64_t bytes, Device device, Category category, bool pinned = false);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage();
@@ -29,12 +29,14 @@ class Storage {
   int64_t used() const { return used_; }    // as asked for: what views may reach
   Device device() const { return device_; }
   Category category() const { return category_; }
+  bool pinned() const { return pinned_; }  // in page-locked memory
 
  private:
   void* data_;
   int64_t bytes_, used_;
   Device device_;
   Category category_;
+  bool pinned_;
   Ref<Ledger> ledger_;
 };
 
@@ -45,6 +47,8 @@ class Tensor {
   // Uninitialised, contiguous. Throws Error for a negative size or one beyond the address space.
   static Tensor empty(const Dims& size, DType dtype = DType::kF32, Device device = kCpu,
                       Category category = Category::kActivation);
+  // On the CPU in page-locked memory, which a card copies beside its other work; where there is no card, ordinary.
+  static Tensor empty_pinned(const Dims& size, DType dtype, Category category = Category::kActivation);
   // Contiguous copies of host values (CPU only).
   static Tensor from(const std::vector<float>& values, const Dims& size);
   static Tensor from(const std::vector<double>& values, const Dims& size);
@@ -62,6 +66,7 @@ class Tensor {
   Device device() const { return storage_->device(); }
   Category category() const { return storage_->category(); }
   int64_t element_size() const { return item_size(dtype_); }
+  bool is_pinned() const { return storage_->pinned(); }
   bool is_contiguous() const { return raw().contiguous(); }
   bool shares_storage(const Tensor& o) const { return storage_ == o.storage_; }
   // No other tensor, saved value or view holds this storage.
@@ -90,6 +95,7 @@ class Tensor {
   void set_node(Ref<Node> node, int output = 0);
 
  private:
+  static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned);
   Ref<Storage> storage_;
   int64_t offset_ = 0;
   Dims size_, stride_;

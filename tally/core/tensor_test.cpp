@@ -4,10 +4,12 @@
 #include "tally/core/tensor.h"
 
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <numeric>
 
 #include "tally/core/arena.h"
+#include "tally/core/device.h"
 #include "tally/core/tape.h"
 #include "tests/support/support.h"
 
@@ -273,6 +275,55 @@ TEST(Memory, GuardsPoisonNewBlocksAndNoticeDamage) {
   }
   EXPECT_EQ(damaged_guards(), before + 2);
   set_memory_guards(false);
+}
+
+TEST(Pinned, BytesForCopiesMoveAndAreCopied) {
+  PinnedBytes a(1000, kCpu);
+  auto* const bytes = static_cast<unsigned char*>(a.data());
+  for (int i = 0; i < 1000; ++i) bytes[i] = static_cast<unsigned char>(i);
+  std::vector<unsigned char> there(1000);
+  copy_bytes_async(there.data(), kCpu, a.data(), kCpu, 1000);
+  synchronize(kCpu);
+  EXPECT_EQ(std::memcmp(there.data(), bytes, 1000), 0);
+  PinnedBytes b(std::move(a));
+  EXPECT_EQ(b.data(), bytes);
+  EXPECT_EQ(b.bytes(), 1000);
+  PinnedBytes none;
+  EXPECT_EQ(none.data(), nullptr);
+  none = std::move(b);
+  EXPECT_EQ(none.data(), bytes);
+  EXPECT_EQ(PinnedBytes(0, kCpu).data(), nullptr);
+  if (!built_with_cuda()) {
+    test::expect_error([] { PinnedBytes(8, Device{DeviceKind::kCuda}); }, "this build has no CUDA");
+  }
+}
+
+TEST(Pinned, TensorIsCountedAsOthers) {
+  const int64_t before = memory_allocated(kCpu);
+  {
+    const LedgerGuard guard;
+    const Tensor x = Tensor::empty_pinned(Dims(32, 32), DType::kF32, Category::kData);
+    const Tensor y = Tensor::empty(Dims(32, 32));
+    EXPECT_EQ(memory_allocated(kCpu) - before, 8192);
+    EXPECT_EQ(guard.ledger().live_bytes(), 8192);
+    EXPECT_EQ(guard.ledger().live()[static_cast<size_t>(Category::kData)], 4096);
+    EXPECT_EQ(x.is_pinned(), cuda_device_count() > 0);
+    EXPECT_FALSE(y.is_pinned());
+  }
+  EXPECT_EQ(memory_allocated(kCpu), before);
+}
+
+TEST(Memory, WhatIsTooLargeIsOneTypedError) {
+  const int64_t live = memory_allocated(kCpu);
+  try {
+    take_block(kCpu, int64_t{1} << 60, Category::kActivation);
+    FAIL() << "there was a block of 2^60 bytes";
+  } catch (const OutOfMemory& e) {
+    EXPECT_EQ(e.device, kCpu);
+    EXPECT_EQ(e.live, live);
+    EXPECT_NE(std::string(e.what()).find("the system has no 1152921504606846976 bytes"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(memory_allocated(kCpu), live);
 }
 
 }  // namespace

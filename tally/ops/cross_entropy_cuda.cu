@@ -160,9 +160,20 @@ struct RowGradient {
   float shift, factor, g;
   int64_t target;
 
+  __device__ __forceinline__ float probability(float x) const { return __fmul_rn(exp_fast(x - shift), factor); }
   __device__ __forceinline__ float operator()(float x, int64_t column) const {
-    const float p = __fmul_rn(expf(x - shift), factor);
+    const float p = probability(x);
     return column == target ? __fsub_rn(p, g) : p;
+  }
+  // Columns from `first` on; one question for all of them whether the target is there.
+  template <int kV>
+  __device__ __forceinline__ void run(float (&x)[kV], int64_t first) const {
+#pragma unroll
+    for (int j = 0; j < kV; ++j) x[j] = probability(x[j]);
+    if (target < first || target >= first + kV) return;
+#pragma unroll
+    for (int j = 0; j < kV; ++j)
+      if (first + j == target) x[j] = __fsub_rn(x[j], g);
   }
 };
 
@@ -207,10 +218,7 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(const __grid_constan
       for (int u = 0; u < kAhead; ++u) {
         const int64_t at = head + (first + u * threads) * kV;
         if (first + u * threads >= vectors) break;
-        if (!ignored) {
-#pragma unroll
-          for (int j = 0; j < kV; ++j) v[u][j] = f(v[u][j], at + j);
-        }
+        if (!ignored) f.run(v[u], at);
         store_vector(dx + at, v[u]);
       }
     }

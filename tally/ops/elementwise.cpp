@@ -174,9 +174,25 @@ void copy_(const Tensor& into, const Tensor& from) {
   copy_bytes(into.raw().data, into.device(), from.raw().data, from.device(), from.numel() * from.element_size());
 }
 
-Tensor to(const Tensor& x, Device device) {
+Tensor to(const Tensor& x, Device device, bool non_blocking) {
   if (x.device() == device) return x;
-  Tensor y = Tensor::empty(x.sizes(), x.dtype(), device, x.category());
+  const bool to_host = device.kind == DeviceKind::kCpu, from_host = x.device().kind == DeviceKind::kCpu;
+  const bool at_once = non_blocking && x.is_contiguous() && (!from_host || x.is_pinned());
+  Tensor y = at_once && to_host ? Tensor::empty_pinned(x.sizes(), x.dtype(), x.category())
+                                : Tensor::empty(x.sizes(), x.dtype(), device, x.category());
+  if (at_once) {
+    copy_bytes_async(y.raw().data, device, x.raw().data, x.device(), x.numel() * x.element_size());
+  } else {
+    copy_(y, x);
+  }
+  return y;
+}
+
+Tensor pin_memory(const Tensor& x) {
+  if (x.device().kind != DeviceKind::kCpu)
+    fail("pin_memory: takes a tensor of the CPU, not of {}", name_of(x.device()));
+  if (x.is_pinned()) return x;
+  Tensor y = Tensor::empty_pinned(x.sizes(), x.dtype(), x.category());
   copy_(y, x);
   return y;
 }

@@ -31,7 +31,12 @@ Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 void fill_(Tensor& x, double value);  // in place, not recorded
 // Values, converted to into's dtype; shapes equal; not recorded. The devices may differ.
 void copy_(const Tensor& into, const Tensor& from);
-Tensor to(const Tensor& x, Device device);  // x itself when it is there already; not recorded
+// x on `device`, x itself when it is there already; not recorded. non_blocking: does not wait for the copy, where x is
+// contiguous. From the CPU x must be pinned and stay unchanged, to the CPU (into pinned memory) the result is there,
+// after synchronize() of the card.
+Tensor to(const Tensor& x, Device device, bool non_blocking = false);
+// A copy of x, which is on the CPU, in page-locked memory (Tensor::empty_pinned); x itself when it is there already.
+Tensor pin_memory(const Tensor& x);
 // into += x in place, of one dtype or bf16 onto f32; not recorded.
 void add_(const Tensor& into, const Tensor& x);
 

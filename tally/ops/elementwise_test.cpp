@@ -1,6 +1,9 @@
 #include "tally/ops/elementwise.h"
 
+#include "tally/core/device.h"
 #include "tally/ops/op_test.h"
+#include "tally/ops/view.h"
+#include "tests/support/support.h"
 
 namespace tally::test {
 namespace {
@@ -206,6 +209,22 @@ TEST(Elementwise, AccuracyOverTheRange) {
     ASSERT_NEAR(e[i], std::exp(v), 2.5e-7 * std::exp(v)) << v;
     ASSERT_NEAR(g[i], 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))), 3e-7 * std::max(1.0, std::abs(v))) << v;
   }
+}
+
+TEST(Pinned, MemoryKeepsValues) {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, Dims(2, 3));
+  const Tensor pinned = pin_memory(x);
+  EXPECT_EQ(pinned.to_vector(), x.to_vector());
+  EXPECT_FALSE(pinned.shares_storage(x));
+  EXPECT_EQ(pinned.is_pinned(), cuda_device_count() > 0);
+  EXPECT_EQ(pinned.device(), kCpu);
+  EXPECT_EQ(pinned.category(), x.category());
+  EXPECT_EQ(pin_memory(transpose(x, 0, 1)).to_vector(), transpose(x, 0, 1).to_vector());
+  if (pinned.is_pinned()) {
+    EXPECT_TRUE(pin_memory(pinned).shares_storage(pinned));
+  }
+  EXPECT_TRUE(to(x, kCpu, true).shares_storage(x));
+  test::expect_error([] { pin_memory(Tensor::empty(Dims(2), DType::kF32, kMetaCpu)); }, "takes a tensor of the CPU");
 }
 
 }  // namespace

@@ -160,23 +160,21 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* grad, 
 }
 
 // The same with one index for all lanes: the block collects the places that fall into its range, in their order, and
-// its threads then add them lane by lane. A thread holds the sum of the row at hand, so a row that comes again and
-// again costs no memory accesses.
+// its threads then add them lane by lane, a batch of places at a time: gradients and the rows they go to are fetched
+// together, and a row that comes again in the batch is added to where it came first.
 template <class T, class I>
 __global__ void __launch_bounds__(kThreads) shared_index_kernel(Lanes l, const T* grad, const I* index, float* dx) {
   constexpr int kRounds = 4, kTile = kThreads * kRounds, kBatch = 8, kWarps = kThreads / kWarp;
   static_assert(kRounds * kWarps == kWarp);  // one count a lane of a warp
   __shared__ int counts[kWarp];
   __shared__ int place[kTile];
-  __shared__ int64_t target[kTile];
+  __shared__ int target[kTile];  // from first_row on
   const int64_t lane = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const bool busy = lane < l.count;
   const int64_t first_row = blockIdx.y * l.rows_of_range;
   const int64_t end_row = first_row + l.rows_of_range < l.rows ? first_row + l.rows_of_range : l.rows;
-  if (busy) grad += offset_of(l.size, l.grad, lane), dx += offset_of(l.size, l.dx, lane);
+  if (busy) grad += offset_of(l.size, l.grad, lane), dx += offset_of(l.size, l.dx, lane) + first_row * l.dx_along;
   const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
-  int64_t current = -1;
-  float sum = 0;
   for (int64_t start = 0; start < l.n; start += kTile) {
     int64_t row[kRounds];
     unsigned hits[kRounds];
@@ -204,30 +202,38 @@ __global__ void __launch_bounds__(kThreads) shared_index_kernel(Lanes l, const T
       if (hits[r] >> in_warp & 1) {
         const int at = begin + __popc(hits[r] & ((1u << in_warp) - 1));
         place[at] = r * kThreads + static_cast<int>(threadIdx.x);
-        target[at] = row[r];
+        target[at] = static_cast<int>(row[r] - first_row);
       }
     }
     __syncthreads();
     for (int first = 0; busy && first < total; first += kBatch) {
-      float g[kBatch];
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u)
-        g[u] = first + u < total ? load_one(grad + (start + place[first + u]) * l.grad_along) : 0.0f;
+      int to[kBatch];
+      float g[kBatch], sum[kBatch];
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) {
-        if (first + u >= total) break;
-        const int64_t to = target[first + u];
-        if (to != current) {
-          if (current >= 0) dx[current * l.dx_along] = sum;
-          current = to;
-          sum = dx[to * l.dx_along];
-        }
-        sum += g[u];
+        const bool there = first + u < total;
+        to[u] = there ? target[first + u] : -1;
+        g[u] = there ? load_one(grad + (start + place[first + u]) * l.grad_along) : 0.0f;
+        sum[u] = there ? dx[to[u] * l.dx_along] : 0.0f;
       }
+      bool again[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        again[u] = false;
+#pragma unroll
+        for (int v = 0; v < u; ++v) {
+          const bool here = to[v] == to[u] && !again[u];
+          if (here) sum[v] += g[u];
+          again[u] = again[u] || here;
+        }
+        sum[u] += g[u];
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u)
+        if (to[u] >= 0 && !again[u]) dx[to[u] * l.dx_along] = sum[u];
     }
     __syncthreads();  // before the next tile overwrites the lists
   }
-  if (busy && current >= 0) dx[current * l.dx_along] = sum;
 }
 
 }  // namespace

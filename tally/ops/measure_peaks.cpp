@@ -1,7 +1,6 @@
 #include "tally/ops/measure_peaks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 
@@ -22,25 +21,41 @@ namespace {
 // Where the measuring runs: one at a time.
 Device place = kCpu;
 
-// Median seconds of f() over enough runs to fill about `budget` seconds (at least five). On a card several calls are
-// timed together, so that giving them and waiting for them is hidden.
+bool on_cpu() { return place.kind == DeviceKind::kCpu; }
+
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+constexpr double kHoldSeconds = 2e-3;
+
+// A card busy for about kHoldSeconds, in which the host gives it what is timed next: neither the host's part of a
+// launch nor a clock that has gone down in a pause is measured.
+void hold_card() {
+  const Tensor out = Tensor::empty(Dims(int64_t{1} << 15), DType::kF32, place, Category::kWorkspace);
+  launch(&Kernels::fma_probe, ProbeArgs{out.raw(), 8000});
+}
+
+// Median seconds of f() over enough runs to fill about `budget` seconds (at least five). On a card 20 calls lie between
+// two of its own time stamps, one right behind the other, as a step's launches do that the host gives in good time.
 template <class F>
 double median_seconds(double budget, const F& f) {
-  using Clock = std::chrono::steady_clock;
-  const int calls = place.kind == DeviceKind::kCpu ? 1 : 20;
+  const int calls = on_cpu() ? 1 : 20;
   std::vector<double> times;
   f();
   synchronize(place);
   for (double spent = 0; times.size() < 5 || (spent < budget && times.size() < 1000);) {
-    const auto start = Clock::now();
+    if (!on_cpu()) hold_card();
+    const Moment start(place);
     for (int i = 0; i < calls; ++i) f();
+    const Moment end(place);
     synchronize(place);
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = end.seconds_since(start);
     times.push_back(seconds / calls);
-    spent += seconds;
+    spent += on_cpu() ? seconds : seconds + kHoldSeconds;
   }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
+  return median(times);
 }
 
 Tensor filled(const Dims& size, double value, DType dtype = DType::kF32) {
@@ -59,10 +74,11 @@ double rotating_seconds(int64_t bytes, int64_t spread, double budget, const Make
   return median_seconds(budget, [&] { f(operands[i++ % operands.size()]); });
 }
 
-// What a training step touches between two uses of a tensor, at least.
-int64_t step_spread() { return int64_t{place.kind == DeviceKind::kCpu ? 24 : 128} << 20; }
-// What products are measured in.
-DType product_dtype() { return place.kind == DeviceKind::kCpu ? DType::kF32 : DType::kBF16; }
+// What a training step on the CPU touches between two uses of a tensor, at least. A card's cache still has what the
+// launch before left in it, and what is larger passes through it either way: no spread there.
+constexpr int64_t kStepSpread = int64_t{24} << 20;
+// What is computed in.
+DType step_dtype() { return on_cpu() ? DType::kF32 : DType::kBF16; }
 
 // Read + write bandwidth of a copy of `bytes` bytes.
 double copy_bandwidth(int64_t bytes, int64_t spread, double budget) {
@@ -74,7 +90,7 @@ double copy_bandwidth(int64_t bytes, int64_t spread, double budget) {
 
 // FLOP/s of an n x n by n x n product.
 double matmul_rate(int64_t n, int64_t spread, double budget) {
-  const DType dtype = product_dtype();
+  const DType dtype = step_dtype();
   const double seconds = rotating_seconds(
       2 * item_size(dtype) * n * n, spread, budget,
       [&] { return std::pair(filled(Dims(n, n), 0.5, dtype), filled(Dims(n, n), 0.25, dtype)); },
@@ -125,13 +141,13 @@ std::string hardware_name(Device device) {
 
 // Sizes that are measured: of square products, and of copies in bytes.
 std::vector<int64_t> product_sizes() {
-  if (place.kind == DeviceKind::kCpu) return {32, 64, 128, 256, 512, 1024};
+  if (on_cpu()) return {32, 64, 128, 256, 512, 1024};
   return {128, 256, 512, 1024, 2048, 4096, 8192};
 }
 std::vector<int64_t> copy_sizes() {
-  const bool cpu = place.kind == DeviceKind::kCpu;
   std::vector<int64_t> all;
-  for (int64_t n = int64_t{cpu ? 64 : 256} << 10; n <= int64_t{cpu ? 64 : 1024} << 20; n *= 4) all.push_back(n);
+  for (int64_t n = int64_t{on_cpu() ? 64 : 256} << 10; n <= int64_t{on_cpu() ? 64 : 1024} << 20; n *= 4)
+    all.push_back(n);
   return all;
 }
 
@@ -142,36 +158,36 @@ Hardware measure_hardware(Device device) {
   LaunchObserver* const observer = set_launch_observer(nullptr);
   place = device;
   Hardware h;
-  h.name = hardware_name(device);
+  h.name = hardware_name(device), h.overlaps = !on_cpu();
   {
-    const int64_t chunks = device.kind == DeviceKind::kCpu ? num_threads() : int64_t{1} << 15;
-    const Tensor out = filled(Dims(chunks), 0);
-    const ProbeArgs probe{out.raw(), device.kind == DeviceKind::kCpu ? 20000 : 800};
+    const Tensor out = filled(Dims(on_cpu() ? num_threads() : int64_t{1} << 15), 0);
+    const ProbeArgs probe{out.raw(), on_cpu() ? 20000 : 800};
     h.fma_flops = static_cast<double>(probe.cost().matmul_flops) /
                   median_seconds(0.2, [&] { launch(&Kernels::fma_probe, probe); });
   }
   for (const int64_t n : product_sizes()) {
     const double work = 2.0 * static_cast<double>(n * n * n);
     h.matmul.points.push_back({work, matmul_rate(n, 0, 0.1)});
-    h.step_matmul.points.push_back({work, matmul_rate(n, step_spread(), 0.1)});
+    if (on_cpu()) h.step_matmul.points.push_back({work, matmul_rate(n, kStepSpread, 0.1)});
   }
   for (const int64_t size : copy_sizes()) {
     h.bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, 0, 0.05)});
-    h.step_bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, step_spread(), 0.05)});
+    if (on_cpu())
+      h.step_bytes.points.push_back({2.0 * static_cast<double>(size), copy_bandwidth(size, kStepSpread, 0.05)});
   }
+  if (!on_cpu()) h.step_matmul = h.matmul, h.step_bytes = h.bytes;
   {
-    const int64_t rows = device.kind == DeviceKind::kCpu ? 256 : 1 << 14;
-    const Tensor x = filled(Dims(rows, 512), 0.5);
+    const Tensor x = filled(Dims(on_cpu() ? 256 : 1 << 14, 512), 0.5, step_dtype());
     h.other_flops =
         static_cast<double>(x.numel()) * unary_flops(UnaryOp::kGeluTanh) / median_seconds(0.1, [&] { gelu_tanh(x); });
   }
   {
     const Tensor x = filled(Dims(1), 0);
     const double one = median_seconds(0.02, [&] { relu(x); });
-    h.launch_seconds = std::max(one, launch_overhead(h));
+    h.launch_seconds = on_cpu() ? std::max(one, launch_overhead(h)) : one;
   }
   // "% of peak" is of what products reach at best: on a card those of the tensor cores, which the probe does not use.
-  if (device.kind != DeviceKind::kCpu)
+  if (!on_cpu())
     for (const RateCurve::Point& p : h.matmul.points) h.fma_flops = std::max(h.fma_flops, p.rate);
   set_launch_observer(observer);
   release_cached_blocks(device);
@@ -185,7 +201,9 @@ const Hardware& measured_hardware(Device device) {
   if (const auto it = all.find(name); it != all.end()) return it->second;
   const char* anew = std::getenv("TALLY_MEASURE");
   if (anew == nullptr || *anew != '1')
-    if (std::optional<Hardware> known = cached_hardware(name)) return all.emplace(name, *known).first->second;
+    if (std::optional<Hardware> known = cached_hardware(name);
+        known && known->overlaps == (device.kind == DeviceKind::kCuda))  // else of an older version
+      return all.emplace(name, *known).first->second;
   Hardware h = measure_hardware(device);
   cache_hardware(h);
   return all.emplace(name, h).first->second;

@@ -262,6 +262,45 @@ __global__ void __launch_bounds__(kRowThreads) max_backward_kernel(const __grid_
   }
 }
 
+// The same where an output's elements are neighbours in x and dx and fill whole vectors: kGroup threads have an output.
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kRowThreads) max_backward_rows_kernel(const __grid_constant__ Spread a) {
+  constexpr int kV = kVector<T>, kStride = kGroup * kV, kGroups = kRowThreads / kGroup;
+  __shared__ float shared[kRowThreads / kWarp];
+  const int t = static_cast<int>(threadIdx.x) % kGroup;
+  for (int64_t begin = int64_t{blockIdx.x} * kGroups; begin < a.outputs; begin += int64_t{gridDim.x} * kGroups) {
+    const int64_t k = begin + static_cast<int>(threadIdx.x) / kGroup, elements = k < a.outputs ? a.elements : 0;
+    const int64_t safe = k < a.outputs ? k : 0;
+    const T* x = static_cast<const T*>(a.x) + offset_in(a.kept_x, safe);
+    T* dx = static_cast<T*>(a.dx) + offset_in(a.kept_dx, safe);
+    const float most = load_one(static_cast<const T*>(a.max) + offset_in(a.kept_max, safe));
+    const float grad = load_one(static_cast<const T*>(a.grad) + offset_in(a.kept_grad, safe));
+    float count = 0;
+#pragma unroll 4
+    for (int64_t i = t * kV; i < elements; i += kStride) {
+      float v[kV];
+      load_vector(x + i, v);
+#pragma unroll
+      for (int j = 0; j < kV; ++j) count += v[j] == most ? 1.0f : 0.0f;
+    }
+    count = kGroup == kWarp ? warp_sum(count) : block_sum<kRowThreads>(count, shared);
+    const float share = grad / (count > 0 ? count : 1.0f);
+    for (int64_t i = t * kV; i < elements; i += kLoads * kStride) {  // x comes from the caches now
+      float v[kLoads][kV];
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u)
+        if (i + u * kStride < elements) load_vector(x + i + u * kStride, v[u]);
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u) {
+        if (i + u * kStride >= elements) break;
+#pragma unroll
+        for (int j = 0; j < kV; ++j) v[u][j] = v[u][j] == most ? share : 0.0f;
+        store_vector(dx + i + u * kStride, v[u]);
+      }
+    }
+  }
+}
+
 // ---- launches
 
 // Bits of the axes that are reduced.
@@ -363,6 +402,16 @@ void max_backward(const MaxBackwardArgs& a) {
   const int lanes = last_axis_kept(a.x, axes) ? 1 : kWarp;
   with_float(MaxBackwardArgs::name, a.x.dtype, [&](auto type) {
     using T = decltype(type);
+    const bool fast = s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 && s.reduced_dx.size.rank == 1 &&
+                      s.reduced_dx.stride.v[0] == 1 && s.elements % kVector<T> == 0 && aligned<T>(s.x, s.kept_x) &&
+                      aligned<T>(s.dx, s.kept_dx);
+    if (fast) {
+      const bool alone = s.elements >= 4 * kRowThreads;  // has a block
+      const auto kernel = alone ? max_backward_rows_kernel<T, kRowThreads> : max_backward_rows_kernel<T, kWarp>;
+      const unsigned blocks = blocks_for(s.outputs, alone ? 1 : kRowThreads / kWarp, kMostBlocks);
+      kernel<<<blocks, kRowThreads, 0, stream_of(a.device())>>>(s);
+      return;
+    }
     max_backward_kernel<T>
         <<<blocks_for(s.outputs, kRowThreads / lanes, kMostBlocks), kRowThreads, 0, stream_of(a.device())>>>(s, lanes);
   });

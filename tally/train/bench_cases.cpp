@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tally/base/error.h"
 #include "tally/ops/attention.h"
@@ -11,6 +12,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/embedding.h"
 #include "tally/ops/gather.h"
+#include "tally/ops/launch.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/norm.h"
 #include "tally/ops/optim_step.h"
@@ -18,6 +20,7 @@
 #include "tally/ops/rope.h"
 #include "tally/ops/softmax.h"
 #include "tally/ops/view.h"
+#include "tally/optim/optimizer.h"
 #include "tally/train/bench_ops.h"
 
 namespace tally {
@@ -91,6 +94,27 @@ OpCase adamw_case(const char* size, int64_t rows) {
     return call;
   };
   return {"adamw", fmt::format("{} x {}", rows, kWidth), size, make};
+}
+
+// A whole step of AdamW on f32 parameters as training takes it: the norm of the gradients, then the clipped update.
+OpCase clipped_adamw_case(const char* size, int64_t n) {
+  const auto make = [=] {
+    OpCall call;
+    Values t;
+    for (const char* name : {"param", "grad", "m", "v"}) {
+      t.push_back(bench_values(Dims(n), t.size() + 1, Category::kOptimizer, DType::kF32));
+      call.inputs.emplace_back(name, t.back());
+    }
+    launch(&Kernels::binary, BinaryArgs{t[3].raw(), t[3].raw(), t[3].raw(), BinaryOp::kMul});  // v is not negative
+    call.forward = [=] {
+      const double scale = clip_scale(std::sqrt(sum_squares(t[1])), 1.0);
+      adamw_step(t[0], t[1], t[2], t[3], {1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - 0.9, 1 - 0.95, scale});
+      return t[0];
+    };
+    call.gradient = false;
+    return call;
+  };
+  return {"clipped adamw", fmt::format("{}", n), size, make};
 }
 
 void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
@@ -188,6 +212,18 @@ void add_products(std::vector<OpCase>& all) {
   all.push_back(function("attention", "product", {one, many, many}, causal, false));
 }
 
+// The loss of 32 sequences of 1,024 tokens, the optimizer of GPT-2 XL, rotations that the second cache cannot hold.
+void add_large(std::vector<OpCase>& all, const char* size) {
+  const int64_t rows = 32768, classes = 50304;
+  all.push_back(indexed("cross_entropy", size, fmt::format("{} x {}", rows, classes), Dims(rows, classes), Dims(rows),
+                        classes, [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
+  all.push_back(clipped_adamw_case(size, 1'560'000'000));
+  all.push_back(function("rope", size, {Dims(32, 4096, 16, 128)}, [table = Tensor()](const Values& v) mutable {
+    if (!table.defined()) table = rope_table(v[0].size(1), 128, 10000, 0, v[0].device());
+    return rope(v[0], table, 0, RopeStyle::kHalfSplit);
+  }));
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -195,6 +231,7 @@ std::vector<OpCase> op_cases() {
   add_rows(all, kBenchSizes[0], 64 * kWidth);
   add_rows(all, kBenchSizes[1], memory_elements());
   add_products(all);
+  if (bench_place().device.kind == DeviceKind::kCuda) add_large(all, kBenchSizes[3]);
   return all;
 }
 

@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kMostRounds = 1000;
 constexpr int64_t kProbeRounds = 3000;  // of the peak of multiply-adds: about 30 us
 
+constexpr int64_t kMostCopied = int64_t{16} << 30;  // moved by the yardstick; more has the same rate
+
 BenchPlace the_place;
 
 template <class F>
@@ -114,7 +116,7 @@ std::vector<OpResult> bench_op(const OpCase& c, const BenchBudget& budget) {
   first.begin_step(0);
   run_once(call, incoming);
   first.end_step();
-  Yardsticks yardsticks(largest_bytes(first.profile(Hardware{})));
+  Yardsticks yardsticks(std::min(kMostCopied, largest_bytes(first.profile(Hardware{}))));
   yardsticks.round();
   std::vector<double> call_seconds;
   double spent = 0;
@@ -190,15 +192,20 @@ Json op_json(const OpResult& r) {
 }
 
 Tensor bench_values(const Dims& size, uint64_t seed, Category category) {
-  Tensor t = Tensor::empty(size, DType::kF32, kCpu, category);
-  float* const to = t.data<float>();
+  return bench_values(size, seed, category, the_place.dtype);
+}
+
+Tensor bench_values(const Dims& size, uint64_t seed, Category category, DType dtype) {
+  Tensor t = Tensor::empty(size, dtype, the_place.device, category);
   const int64_t n = t.numel(), piece = std::min<int64_t>(n, int64_t{1} << 18);
-  for (int64_t i = 0; i < piece; ++i) to[i] = uniform_from_u32(random_u32(seed, 0, static_cast<uint64_t>(i))) - 0.5f;
-  for (int64_t i = piece; i < n; i += piece) std::copy_n(to, std::min(piece, n - i), to + i);
-  if (the_place.device == kCpu && the_place.dtype == DType::kF32) return t;
-  Tensor there = Tensor::empty(size, the_place.dtype, the_place.device, category);
-  copy_(there, t);
-  return there;
+  const auto part = [&](int64_t begin, int64_t count) { return t.alias(Dims(count), Dims(1), begin); };
+  std::vector<float> first(static_cast<size_t>(piece));
+  for (int64_t i = 0; i < piece; ++i)
+    first[static_cast<size_t>(i)] = uniform_from_u32(random_u32(seed, 0, static_cast<uint64_t>(i))) - 0.5f;
+  if (n > 0) copy_(part(0, piece), Tensor::from(first, Dims(piece)));
+  for (int64_t done = piece; done < n; done *= 2)  // where the tensor lies
+    copy_(part(done, std::min(done, n - done)), part(0, std::min(done, n - done)));
+  return t;
 }
 
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed) {

@@ -26,8 +26,9 @@ struct OpCase {
 };
 
 // cache: 1 MiB tensors of rows of 4096; memory: tensors of the size of the last cache; product: matrix products and
-// attention, which are bound by arithmetic or, with few rows, by reading the weight.
-constexpr const char* kBenchSizes[] = {"cache", "memory", "product"};
+// attention, which are bound by arithmetic or, with few rows, by reading the weight; large: on a card only, the tensors
+// of large models (up to 25 GB, and 8 GiB for the yardstick).
+constexpr const char* kBenchSizes[] = {"cache", "memory", "product", "large"};
 std::vector<OpCase> op_cases();
 
 struct BenchBudget {
@@ -64,8 +65,9 @@ std::vector<OpResult> worst_ops(const std::vector<OpResult>& results, size_t cou
 Json op_json(const OpResult& result);
 
 // Numbers in [-1/2, 1/2) at the place of the bench, the same for the same arguments; large tensors repeat the first
-// mebibyte.
+// mebibyte. Of the bench's dtype unless one is given.
 Tensor bench_values(const Dims& size, uint64_t seed, Category category = Category::kActivation);
+Tensor bench_values(const Dims& size, uint64_t seed, Category category, DType dtype);
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed);
 
 // Seconds of a read of `buffer` (f32) from one end to the other.

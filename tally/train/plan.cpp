@@ -49,6 +49,17 @@ Plan plan_run(const RunConfig& config, const Hardware* hardware, int64_t eval_ro
   return plan;
 }
 
+std::string peak_text(const Peak& peak) {
+  std::string text;
+  const auto line = [&](const char* name, int64_t bytes) {
+    text += fmt::format("  {:<22}{:>16}  {:>12}\n", name, with_commas(bytes), bytes_text(static_cast<double>(bytes)));
+  };
+  for (int c = 0; c < kCategories; ++c)
+    if (peak.by[c] != 0) line(name_of(static_cast<Category>(c)), peak.by[c]);
+  line("total", peak.bytes());
+  return text;
+}
+
 std::string plan_text(const RunConfig& config, const Plan& plan) {
   const auto line = [](const std::string& name, const std::string& value) {
     return fmt::format("  {:<22}{}\n", name, value);
@@ -59,13 +70,7 @@ std::string plan_text(const RunConfig& config, const Plan& plan) {
   text += line("tokens a step", fmt::format("{} ({} x {} x {})", with_commas(config.tokens_per_step()),
                                             config.train.accumulate, config.train.batch, config.context()));
   text += line("steps", with_commas(config.train.steps));
-  text += "memory at the peak of a step (" + plan.step.moment + ")\n";
-  for (int c = 0; c < kCategories; ++c)
-    if (plan.step.by[c] != 0)
-      text += line(name_of(static_cast<Category>(c)), fmt::format("{:>16}  {:>12}", with_commas(plan.step.by[c]),
-                                                                  bytes_text(static_cast<double>(plan.step.by[c]))));
-  text += line("total", fmt::format("{:>16}  {:>12}", with_commas(plan.step.bytes()),
-                                    bytes_text(static_cast<double>(plan.step.bytes()))));
+  text += "memory at the peak of a step (" + plan.step.moment + ")\n" + peak_text(plan.step);
   text += line("of a validation batch", fmt::format("{:>16}  {:>12}", with_commas(plan.eval.bytes()),
                                                     bytes_text(static_cast<double>(plan.eval.bytes()))));
   text += fmt::format("work of a step\n  {:<22}{:>22}{:>20}{:>20}{:>12}\n", "", "matmul FLOPs", "other FLOPs", "bytes",

@@ -41,6 +41,9 @@ struct Plan {
 // fewer than train.batch); 0 is train.batch. Throws Error as RunConfig::check() and make_model() do.
 Plan plan_run(const RunConfig& config, const Hardware* hardware, int64_t eval_rows = 0);
 
+// A line a category that has bytes, and the total.
+std::string peak_text(const Peak& peak);
+
 // The plan as `--dry-run` prints it.
 std::string plan_text(const RunConfig& config, const Plan& plan);
 

@@ -26,7 +26,8 @@ Json entry_json(const ProfileEntry& e) {
       .set("other_flops", e.cost.other_flops)
       .set("bytes_read", e.cost.bytes_read)
       .set("bytes_written", e.cost.bytes_written)
-      .set("roof_seconds", e.roof_seconds);
+      .set("roof_seconds", e.roof_seconds)
+      .set("predicted_seconds", e.predicted_seconds);
 }
 
 Json trace_event(const std::string& name, const std::string& category, double start, double seconds, Json args) {
@@ -56,6 +57,12 @@ double Profile::kernel_seconds(const std::string& phase) const {
   return sum;
 }
 
+double Profile::predicted_seconds() const {
+  double sum = 0;
+  for (const ProfileEntry& e : entries) sum += e.predicted_seconds;
+  return sum;
+}
+
 double total_flops(const Cost& cost) { return static_cast<double>(cost.matmul_flops + cost.other_flops); }
 double total_bytes(const Cost& cost) { return static_cast<double>(cost.bytes_read + cost.bytes_written); }
 
@@ -71,6 +78,24 @@ Profiler::~Profiler() { turn_off(); }
 void Profiler::turn_off() {
   if (on_) set_launch_observer(previous_);
   on_ = false;
+  close_ranges(0);
+}
+
+void Profiler::open_range(const std::string& name) {
+  if (device_.kind != DeviceKind::kCuda) return;
+  push_range(name.c_str());
+  ++ranges_;
+}
+
+void Profiler::close_ranges(int depth) {
+  for (; ranges_ > depth; --ranges_) pop_range();
+}
+
+void Profiler::name_phases() {
+  Ledger& ledger = Ledger::current();
+  phases_[0] = "";
+  for (const char* name : {kStepPhases[0], kStepPhases[1], kStepPhases[2], "evaluate"})
+    phases_[ledger.phase_id(name)] = name;
 }
 
 void Profiler::begin_step(int64_t step) {
@@ -79,6 +104,9 @@ void Profiler::begin_step(int64_t step) {
   previous_ = set_launch_observer(this);
   on_ = true;
   steps_.push_back({step, 0, 0, events_.size()});
+  name_phases();
+  open_range(fmt::format("step {}", step));
+  range_phase_ = -1;
   launch_start_.clear(), spans_.clear();
   launch_start_.emplace_back(device_);  // the first is the step's own
 }
@@ -96,18 +124,26 @@ void Profiler::end_step() {
     e.seconds = spans_[i].end.seconds_since(spans_[i].begin);
   }
   spans_.clear();
-  Ledger& ledger = Ledger::current();
-  phases_[0] = "";
-  for (const char* name : {kStepPhases[0], kStepPhases[1], kStepPhases[2], "evaluate"})
-    phases_[ledger.phase_id(name)] = name;
+  const Ledger& ledger = Ledger::current();
   for (const Event& e : events_)
     if (!scopes_.contains(e.scope)) scopes_[e.scope] = ledger.scope_path(e.scope);
 }
 
-void Profiler::before(const char*, const void*) { launch_start_.emplace_back(device_); }
+void Profiler::before(const char* name, const void*) {
+  const int phase = Ledger::current().phase();
+  if (phase != range_phase_) {
+    close_ranges(1);
+    const auto found = phases_.find(phase);
+    open_range(found == phases_.end() ? "" : found->second);
+    range_phase_ = phase;
+  }
+  open_range(name);
+  launch_start_.emplace_back(device_);
+}
 
 void Profiler::after(const char* name, const void*, const Cost& cost) {
   Moment end(device_);
+  close_ranges(2);
   const Ledger& ledger = Ledger::current();
   events_.push_back({name, ledger.phase(), ledger.scope(), 0, 0, cost});
   spans_.push_back({std::move(launch_start_.back()), std::move(end)});
@@ -118,9 +154,15 @@ Profile Profiler::profile(const Hardware& hardware, Average average) const {
   Profile p;
   p.steps = steps();
   if (p.steps == 0) return p;
+  const bool predicts = hardware.other_flops > 0;
   std::vector<std::vector<double>> seconds;  // of each entry, by step
+  std::vector<double> whole, idle;           // of each step
   for (size_t s = 0; s < steps_.size(); ++s) {
     const size_t end = s + 1 < steps_.size() ? steps_[s + 1].events : events_.size();
+    whole.push_back(steps_[s].seconds);
+    idle.push_back(0);
+    for (size_t i = steps_[s].events + 1; i < end; ++i)
+      idle[s] += std::max(0.0, events_[i].start - (events_[i - 1].start + events_[i - 1].seconds));
     for (size_t i = steps_[s].events; i < end; ++i) {
       const Event& e = events_[i];
       const std::string& phase = phases_.at(e.phase);
@@ -128,7 +170,7 @@ Profile Profiler::profile(const Hardware& hardware, Average average) const {
       const auto found = std::find_if(p.entries.begin(), p.entries.end(), same);
       const auto at = static_cast<size_t>(found - p.entries.begin());
       if (found == p.entries.end()) {
-        p.entries.push_back({e.op, phase, 0, 0, {}, 0});
+        p.entries.push_back({e.op, phase, 0, 0, {}, 0, 0});
         seconds.emplace_back(steps_.size(), 0.0);
       }
       ProfileEntry& entry = p.entries[at];
@@ -136,6 +178,7 @@ Profile Profiler::profile(const Hardware& hardware, Average average) const {
       ++entry.launches;
       entry.cost += e.cost;
       entry.roof_seconds += roof_seconds(hardware, e.cost);
+      if (predicts) entry.predicted_seconds += hardware.predict(e.cost);
     }
   }
   const auto mean = [&](const std::vector<double>& v) {
@@ -144,13 +187,11 @@ Profile Profiler::profile(const Hardware& hardware, Average average) const {
   const auto averaged = [&](const std::vector<double>& v) {
     return average == Average::kMean ? mean(v) : median_of(v);
   };
-  std::vector<double> whole;
-  for (const Step& s : steps_) whole.push_back(s.seconds);
-  p.step_seconds = averaged(whole);
+  p.step_seconds = averaged(whole), p.idle_seconds = averaged(idle);
   for (size_t i = 0; i < p.entries.size(); ++i) {
     ProfileEntry& e = p.entries[i];
     e.seconds = averaged(seconds[i]);
-    e.roof_seconds /= static_cast<double>(p.steps);
+    e.roof_seconds /= static_cast<double>(p.steps), e.predicted_seconds /= static_cast<double>(p.steps);
     e.launches /= p.steps;
     e.cost = divided(e.cost, p.steps);
   }
@@ -173,6 +214,8 @@ Json profile_json(const Profile& p, const Hardware& hardware) {
       .set("steps", p.steps)
       .set("step_seconds", p.step_seconds)
       .set("kernel_seconds", p.kernel_seconds())
+      .set("idle_seconds", p.idle_seconds)
+      .set("predicted_seconds", p.predicted_seconds())
       .set("hardware", hardware.to_json())
       .set("entries", entries);
 }
@@ -198,20 +241,23 @@ std::string profile_text(const Profile& p) {
   const auto share = [&](double seconds) { return fmt::format("{:.1f} %", step > 0 ? 100 * seconds / step : 0.0); };
   std::string text =
       fmt::format("profile of {} step{}, {} each\n", p.steps, p.steps == 1 ? "" : "s", seconds_text(step));
-  const auto row = [&](const auto& op, const auto& phase, const auto& time, const auto& part, const auto& launches,
-                       const auto& flops, const auto& bytes, const auto& roof) {
-    text += fmt::format("  {:<24}{:<11}{:>10}{:>9}{:>10}{:>10}{:>9}{:>9}\n", op, phase, time, part, launches, flops,
-                        bytes, roof);
+  const auto row = [&](const auto& op, const auto& phase, const auto& time, const auto& predicted, const auto& part,
+                       const auto& launches, const auto& flops, const auto& bytes, const auto& roof) {
+    text += fmt::format("  {:<24}{:<11}{:>10}{:>11}{:>9}{:>10}{:>10}{:>9}{:>9}\n", op, phase, time, predicted, part,
+                        launches, flops, bytes, roof);
   };
-  row("op", "phase", "time", "share", "launches", "GFLOP/s", "GB/s", "of roof");
+  const auto guess = [](double seconds) { return seconds > 0 ? seconds_text(seconds) : "-"; };
+  row("op", "phase", "time", "predicted", "share", "launches", "GFLOP/s", "GB/s", "of roof");
   for (const ProfileEntry& e : p.entries) {
     const double seconds = std::max(e.seconds, 1e-12);
-    row(e.op, e.phase, seconds_text(e.seconds), share(e.seconds), with_commas(e.launches),
+    row(e.op, e.phase, seconds_text(e.seconds), guess(e.predicted_seconds), share(e.seconds), with_commas(e.launches),
         fmt::format("{:.1f}", total_flops(e.cost) / seconds / 1e9),
         fmt::format("{:.1f}", total_bytes(e.cost) / seconds / 1e9),
         fmt::format("{:.0f} %", 100 * e.roof_seconds / seconds));
   }
-  row("outside kernels", "", seconds_text(std::max(0.0, step - inside)), share(step - inside), "", "", "", "");
+  row("in kernels", "", seconds_text(inside), guess(p.predicted_seconds()), share(inside), "", "", "", "");
+  row("outside kernels", "", seconds_text(std::max(0.0, step - inside)), "", share(step - inside), "", "", "", "");
+  row("  between two launches", "", seconds_text(p.idle_seconds), "", share(p.idle_seconds), "", "", "", "");
   return text;
 }
 

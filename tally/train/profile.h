@@ -20,15 +20,20 @@ struct ProfileEntry {
   double seconds = 0;
   int64_t launches = 0;
   Cost cost;
-  double roof_seconds = 0;  // what the launches would take at the roof
+  double roof_seconds = 0;       // what the launches would take at the roof
+  double predicted_seconds = 0;  // by Hardware::predict; 0 where the hardware has no rates for it
 };
 
 struct Profile {
   int64_t steps = 0;
   double step_seconds = 0;
+  // From the end of a launch to the beginning of the next, summed: what the device waits for the host, and what lies
+  // between the clock's two reads. The rest outside kernels is before the first launch and after the last.
+  double idle_seconds = 0;
   std::vector<ProfileEntry> entries;  // the longest first
   double kernel_seconds() const;      // in launches; the rest of step_seconds is outside kernels
   double kernel_seconds(const std::string& phase) const;
+  double predicted_seconds() const;
 };
 
 double total_flops(const Cost& cost);
@@ -36,7 +41,8 @@ double total_bytes(const Cost& cost);
 double roof_seconds(const Hardware& hardware, const Cost& cost);
 
 // Times the launches between begin_step() and end_step(), two reads of the clock each (on a card two events in its
-// stream, which end_step() waits for); off otherwise. All steps of one profiler run under the same ledger.
+// stream, which end_step() waits for); off otherwise. All steps of one profiler run under the same ledger. On a card
+// steps, phases and ops are NVTX ranges as well, for NVIDIA's own profilers.
 class Profiler : public LaunchObserver {
  public:
   explicit Profiler(Device device = kCpu);
@@ -73,12 +79,17 @@ class Profiler : public LaunchObserver {
     size_t events;  // index of its first event
   };
   void turn_off();
+  void name_phases();
+  // NVTX, on a card only: one range deeper, and back until `depth` ranges are open.
+  void open_range(const std::string& name);
+  void close_ranges(int depth);
 
   Device device_;
   Moment origin_;
   std::vector<Moment> launch_start_;  // of the launch under way
   std::vector<Span> spans_;           // of the step's launches
   bool on_ = false;
+  int ranges_ = 0, range_phase_ = 0;  // open ranges: the step's, its phase's, the launch's; and which phase
   LaunchObserver* previous_ = nullptr;
   std::vector<Event> events_;
   std::vector<Step> steps_;

@@ -46,6 +46,8 @@ TEST(Profile, HasEveryLaunchOfAStepWithItsCost) {
   TrainState state(c, kCpu);
   train_step(c, state, some_ids(c));
   guard.ledger().clear_costs();
+  const Hardware slow = slow_machine();
+  guard.ledger().set_hardware(&slow);
   Profiler profiler;
   for (int i = 0; i < 3; ++i) {
     profiler.begin_step(state.step + 1);
@@ -65,6 +67,16 @@ TEST(Profile, HasEveryLaunchOfAStepWithItsCost) {
   EXPECT_EQ(launches, guard.ledger().launches());
   EXPECT_EQ(sum, guard.ledger().cost());
   EXPECT_LE(p.kernel_seconds(), p.step_seconds);
+  EXPECT_GT(p.idle_seconds, 0);
+  EXPECT_LE(p.kernel_seconds() + p.idle_seconds, p.step_seconds);  // launches are not nested
+  double predicted = 0;
+  for (const Ledger::Entry& e : guard.ledger().entries()) {
+    const auto found = std::find_if(p.entries.begin(), p.entries.end(),
+                                    [&](const ProfileEntry& x) { return x.op == e.op && x.phase == e.phase; });
+    ASSERT_NE(found, p.entries.end()) << e.op;
+    predicted += e.predicted_seconds;
+  }
+  EXPECT_NEAR(p.predicted_seconds(), predicted / 3, 1e-9 * predicted);
   EXPECT_NEAR(p.kernel_seconds("forward") + p.kernel_seconds("backward") + p.kernel_seconds("optimizer"),
               p.kernel_seconds(), 1e-9);
   for (size_t i = 1; i < p.entries.size(); ++i) EXPECT_GE(p.entries[i - 1].seconds, p.entries[i].seconds);
@@ -129,12 +141,13 @@ TEST(Profile, TraceIsInTheFormatOfChrome) {
 
 TEST(Profile, TableNamesWhatIsOutsideKernels) {
   Profile p;
-  p.steps = 2, p.step_seconds = 10;
-  p.entries = {{"matmul", "forward", 6, 3, {12'000'000'000, 0, 1'000'000'000, 2'000'000'000}, 3},
-               {"adamw", "optimizer", 2, 1, {0, 2'000'000'000, 4'000'000'000, 0}, 1}};
+  p.steps = 2, p.step_seconds = 10, p.idle_seconds = 1.5;
+  p.entries = {{"matmul", "forward", 6, 3, {12'000'000'000, 0, 1'000'000'000, 2'000'000'000}, 3, 5},
+               {"adamw", "optimizer", 2, 1, {0, 2'000'000'000, 4'000'000'000, 0}, 1, 0}};
   const std::string text = profile_text(p);
-  for (const char* part : {"profile of 2 steps, 10 s each", "matmul", "60.0 %", "2.0      0.5     50 %", "adamw",
-                           "20.0 %", "outside kernels", "2 s"})
+  for (const char* part :
+       {"profile of 2 steps, 10 s each", "matmul", "60.0 %", "2.0      0.5     50 %", "adamw", "20.0 %",
+        "6 s        5 s", "2 s          -", "outside kernels", "20.0 %", "between two launches", "15.0 %"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   EXPECT_NE(profile_text(Profile{}).find("no step"), std::string::npos);
 }

@@ -1,7 +1,5 @@
 #include "tally/train/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "tally/core/device.h"
 #include "tally/ops/matmul.h"
 #include "tally/train/environment.h"
+#include "tally/train/fit.h"
 #include "tally/train/sample.h"
 
 namespace tally {
@@ -37,13 +36,7 @@ Plan plan_that_fits(const RunConfig& config, const Hardware* hardware, int64_t e
   Plan plan = plan_run(config, hardware, eval_rows);
   const Device device = config.device();
   require_device(device);
-  const double machine = device.kind == DeviceKind::kCuda ? static_cast<double>(device_info(device).free_bytes)
-                                                          : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                                                                static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const double needed = static_cast<double>(std::max(plan.step.bytes(), plan.eval.bytes()));
-  if (machine > 0 && needed > machine)
-    fail("the plan needs {} at its peak ({}); {} has {}: lower train.batch or train.context", bytes_text(needed),
-         plan.step.moment, device.kind == DeviceKind::kCpu ? "this machine" : name_of(device), bytes_text(machine));
+  require_fit(config, plan, memory_for_tensors(device), eval_rows);
   return plan;
 }
 
@@ -97,9 +90,9 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options)
       baseline_(blocks_of(device_).live_by),
       windows_(train_windows(config, data_.train.size())),
       val_windows_(validation_windows(config, data_)),
-      plan_(plan_that_fits(config, options.hardware, val_windows_ ? val_windows_->rows(0) : 0)),
+      plan_(plan_that_fits(config, options.hardware, eval_rows())),
       folder_(options.out),
-      state_(config, device_),
+      state_(explain_memory(config, plan_, eval_rows(), [&] { return TrainState(config, device_); })),
       saver_(folder_, config.train.keep_last, config.train.checkpoint_minutes),
       pace_(config.time_limit_seconds(), options.start),
       progress_(config.train.steps, options.quiet),

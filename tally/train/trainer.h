@@ -90,6 +90,7 @@ class Trainer {
   // Ends a stretch of measured memory: its peak counts for `highest`.
   void close_stretch(CategoryBytes* highest);
   int64_t eval_batches() const;
+  int64_t eval_rows() const { return val_windows_ ? val_windows_->rows(0) : 0; }  // of the largest batch
 
   // trainer_save.cpp. What cannot be written is said in a line of progress and does not end the run, but for the last
   // checkpoint.

@@ -6,6 +6,7 @@
 
 #include "tally/base/error.h"
 #include "tally/train/environment.h"
+#include "tally/train/fit.h"
 #include "tally/train/run_report.h"
 #include "tally/train/trainer.h"
 
@@ -117,7 +118,7 @@ bool Trainer::run() {
   const StopSignals signals;
   try {
     try {
-      loop();
+      explain_memory(config_, plan_, eval_rows(), [&] { loop(); });
     } catch (const DataError& e) {
       end_by(e);
     }

@@ -36,6 +36,15 @@ class Tally:
         assert len(lines) == 1 and lines[0].startswith("tally: error: "), f"not one line of error: {text!r}"
         return lines[0].removeprefix("tally: error: ")
 
+    def detailed_error(self, *words, code=2, **more):
+        """The line of an error without its 'tally: error: ', and the lines below it, which help on."""
+        done = subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, env=self.environment, capture_output=True,
+                              timeout=120, **more)
+        lines = done.stderr.decode().splitlines()
+        assert done.returncode == code, f"{words}: exit code {done.returncode}\n{lines}"
+        at = next(i for i, line in enumerate(lines) if line.startswith("tally: error: "))
+        return lines[at].removeprefix("tally: error: "), lines[at + 1:]
+
     def start(self, *words, **more):
         return subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)

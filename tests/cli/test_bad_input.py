@@ -2,6 +2,7 @@
 import contextlib
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -247,12 +248,43 @@ def test_validation_fraction_out_of_range(mine, fraction):
 
 
 def test_more_memory_than_there_is(mine):
-    limit = (400 << 20, 400 << 20)
-    line = mine.error(*TRAIN, "--d_model", 65536, "--n_heads", 1024, "--n_layers", 400)
+    line, details = mine.detailed_error(*TRAIN, "--d_model", 65536, "--n_heads", 1024, "--n_layers", 400)
     assert "this machine has" in line and "train.batch" in line
-    line = mine.error(*TRAIN, "--d_model", 1024, "--n_heads", 16, "--n_layers", 4, "--d_ff", 4096, code=1,
-                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
-    assert "memory" in line
+    assert "no smaller batch, context or preset fits" in details[-1]
+    assert not (mine.folder / "new/latest").exists()
+
+
+def changes_of(details):
+    """The flags that an error of memory names, each as a list of words, and its table's numbers by category."""
+    at = next(i for i, line in enumerate(details) if line.startswith("a new run fits into "))
+    peak = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in details[1:at]}
+    return [re.match(r"  (--.*?) {2,}", line).group(1).split() for line in details[at + 1:]], peak
+
+
+def test_a_plan_that_does_not_fit_names_changes_that_do(mine):
+    asked = {"--train.batch": 1 << 17, "--model.d_ff": 8192}
+    command = lambda flags: [*TRAIN, *(word for flag in flags.items() for word in flag)]
+    line, details = mine.detailed_error(*command(asked))
+    assert "this machine has" in line
+    changes, peak = changes_of(details)
+    assert sum(bytes for name, bytes in peak.items() if name != "total") == peak["total"]
+    assert {"parameter", "gradient", "optimizer", "activation"} <= set(peak)
+    assert 1 <= len(changes) <= 3 and changes[0][0] == "--train.batch"
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for flags in changes:
+        plan = mine.run(*command({**asked, **dict(zip(flags[::2], flags[1::2]))}), "--dry-run")
+        total = next(l for l in plan.splitlines() if l.split()[:1] == ["total"])
+        assert int(total.split()[1].replace(",", "")) <= memory, flags
+    assert not (mine.folder / "new/config.json").exists()
+
+
+def test_memory_that_runs_out_in_the_run(mine):
+    limit = (400 << 20, 400 << 20)
+    line, details = mine.detailed_error(*TRAIN, "--d_model", 256, "--n_heads", 4, "--n_layers", 4, "--batch", 256, code=1,
+                                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+    assert line.startswith("out of memory: the system has no ")
+    changes, peak = changes_of(details)
+    assert changes and peak["total"] > peak["activation"] > 0
     assert not (mine.folder / "new/latest").exists()
 
 

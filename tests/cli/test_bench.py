@@ -84,6 +84,7 @@ def test_attention_table():
 def test_bench_ops_refuses(tally):
     assert "no case has the name" in tally.error("bench", "ops", "--filter", "chess")
     assert "there is no 'huge'" in tally.error("bench", "ops", "--sizes", "huge")
+    assert "no case has the name" in tally.error("bench", "ops", "--sizes", "large")  # the CPU has none
 
 
 SMALL = ["--preset", "tiny", "--batch", 2, "--context", 16, "--seconds", 0]

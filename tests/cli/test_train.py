@@ -111,6 +111,7 @@ def test_profile(tally, prepared):
     words = [*TRAIN, "--data", prepared / "data", "--eval_every", 0, "--steps", 6]
     text = tally.run(*words, "--out", "run", "--profile", "steps=3")
     assert "profile of 3 steps" in text and "outside kernels" in text and "adamw" in text
+    assert "predicted" in text and "between two launches" in text
     profile = json.loads((tally.folder / "run/profile.json").read_text())
     ledger = json.loads((tally.folder / "run/ledger.json").read_text())["measured"]["step"]
     keys = {"matmul_flops": "matmul FLOPs", "other_flops": "other FLOPs", "bytes_read": "bytes read",
@@ -118,6 +119,9 @@ def test_profile(tally, prepared):
     assert {name: sum(e[key] for e in profile["entries"]) for key, name in keys.items()} == ledger
     assert profile["steps"] == 3
     assert 0 < sum(e["seconds"] for e in profile["entries"]) <= profile["step_seconds"]
+    assert 0 < profile["idle_seconds"] <= profile["step_seconds"] - profile["kernel_seconds"] + 1e-9
+    assert all(e["predicted_seconds"] > 0 for e in profile["entries"])
+    assert sum(e["predicted_seconds"] for e in profile["entries"]) == pytest.approx(profile["predicted_seconds"])
     trace = json.loads((tally.folder / "run/trace.json").read_text())
     events = trace["traceEvents"]
     assert [e["name"] for e in events if e["cat"] == "step"] == ["step 2", "step 3", "step 4"]

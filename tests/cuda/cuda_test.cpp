@@ -1,6 +1,7 @@
 // What the op suite's small cases do not show: large tensors, whose vectorised paths are compared with the CPU's
 // results; memory; whole training steps.
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "tally/base/rng.h"
@@ -14,6 +15,8 @@
 #include "tally/ops/dropout.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/embedding.h"
+#include "tally/ops/gather.h"
+#include "tally/ops/launch.h"
 #include "tally/ops/linear_cross_entropy.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/norm.h"
@@ -377,9 +380,99 @@ TEST(Cuda, MemoryAllocated) {
   {
     const Tensor a = Tensor::empty({32, 32}, DType::kF32, cuda_device());
     const Tensor b = Tensor::empty({32, 32}, DType::kF32, cuda_device());
-    EXPECT_EQ(blocks_of(cuda_device()).live - before, 8192);
+    EXPECT_EQ(memory_allocated(cuda_device()) - before, 8192);
   }
   EXPECT_EQ(blocks_of(cuda_device()).live, before);
+}
+
+// Pinned memory, as in the notes: values unchanged, the source stays where it is, both copies in stream order.
+TEST(Cuda, PinnedAndAsynchronous) {
+  const Tensor x = values({1024, 1024}, DType::kF32, 8);
+  EXPECT_FALSE(x.is_pinned());
+  const int64_t before = memory_allocated(kCpu);
+  {
+    const Tensor pinned = pin_memory(x);
+    EXPECT_TRUE(pinned.is_pinned());
+    EXPECT_EQ(memory_allocated(kCpu) - before, 4 << 20);
+    EXPECT_EQ(pinned.to_vector(), x.to_vector());
+    const Tensor there = to(pinned, cuda_device(), true);
+    EXPECT_EQ(there.device(), cuda_device());
+    EXPECT_EQ(pinned.device(), kCpu);
+    const Tensor back = to(add(there, there), kCpu, true);
+    EXPECT_TRUE(back.is_pinned());
+    synchronize(cuda_device());
+    const std::vector<double> want = x.to_vector(), got = back.to_vector();
+    int64_t wrong = 0;
+    for (size_t i = 0; i < want.size(); ++i) wrong += got[i] != 2 * want[i];
+    EXPECT_EQ(wrong, 0);
+    // What is not pinned or not contiguous is waited for.
+    EXPECT_EQ(to(x, cuda_device(), true).to_vector(), want);
+    EXPECT_EQ(to(transpose(pinned, 0, 1), cuda_device(), true).to_vector(), transpose(x, 0, 1).to_vector());
+  }
+  EXPECT_EQ(memory_allocated(kCpu), before);
+  // Goes out of scope while its copy may be under way.
+  Tensor last;
+  {
+    const Tensor pinned = pin_memory(x);
+    last = to(pinned, cuda_device(), true);
+  }
+  EXPECT_EQ(last.to_vector(), x.to_vector());
+}
+
+// The host goes on while a copy waits behind a launch of some milliseconds.
+TEST(Cuda, CopiesFromPinnedBytesDoNotWait) {
+  constexpr int64_t kBytes = 1 << 20;
+  PinnedBytes host(kBytes, cuda_device());
+  std::memset(host.data(), 7, kBytes);
+  const Tensor there = Tensor::empty({kBytes}, DType::kU8, cuda_device());
+  const Tensor out = Tensor::empty({1 << 15}, DType::kF32, cuda_device());
+  synchronize(cuda_device());
+  const auto launch_long = [&] { launch(&Kernels::fma_probe, ProbeArgs{out.raw(), 200000}); };
+  launch_long();
+  synchronize(cuda_device());
+  const Moment start(cuda_device()), host_start(kCpu);
+  launch_long();
+  copy_bytes_async(there.raw().data, cuda_device(), host.data(), kCpu, kBytes);
+  const Moment host_end(kCpu), end(cuda_device());
+  end.wait();
+  const double device_seconds = end.seconds_since(start);
+  EXPECT_GT(device_seconds, 5e-3);
+  EXPECT_LT(host_end.seconds_since(host_start), device_seconds / 2);
+  std::memset(host.data(), 0, kBytes);  // the copy is done
+  for (const double v : there.to_vector()) ASSERT_EQ(v, 7);
+}
+
+TEST(Cuda, MaxAndItsGradientOfLongAndShortRows) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, n] : {std::tuple(300, 4096), {301, 1032}, {700, 64}, {5, 50304}, {37, 1027}}) {
+      std::vector<double> all[2];
+      for (int k = 0; k < 2; ++k) {
+        const Device device = k ? cuda_device() : kCpu;
+        Tensor x = to(values({rows, n}, dtype, 4), device);  // in bf16 many rows have their maximum more than once
+        x.set_requires_grad();
+        Tensor y = max(x, Dims(1));
+        backward(y, to(values(y.sizes(), y.dtype(), 5), device));
+        all[k] = x.grad().to_vector();
+      }
+      EXPECT_EQ(all[0], all[1]) << rows << " x " << n << " " << name_of(dtype);
+    }
+}
+
+// Sums in the order of the index, whatever of it comes more than once in a batch of places.
+TEST(Cuda, GatherBackwardOfOneIndexForAllLanes) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, n, d] : {std::tuple(500, 4096, 768), {3, 3000, 100}, {1, 1000, 33}, {20000, 5000, 256}}) {
+      std::vector<double> all[2];
+      for (int k = 0; k < 2; ++k) {
+        const Device device = k ? cuda_device() : kCpu;
+        Tensor x = to(values({rows, d}, dtype, 4), device);
+        x.set_requires_grad();
+        Tensor y = index_select(x, 0, to(Tensor::from(zipf_ids(n, rows), Dims(n)), device));
+        backward(y, to(values(y.sizes(), y.dtype(), 5), device));
+        all[k] = x.grad().to_vector();
+      }
+      EXPECT_EQ(all[0], all[1]) << rows << " " << n << " " << d << " " << name_of(dtype);
+    }
 }
 
 // ---- training

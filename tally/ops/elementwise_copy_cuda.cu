@@ -1,0 +1,181 @@
+// Copies, with a change of dtype or without, and fills on CUDA.
+#include "tally/ops/elementwise_cuda.cuh"
+#include "tally/ops/elementwise_kernels.h"
+
+namespace tally::cuda {
+
+namespace {
+
+struct Move {
+  static constexpr int kBlocks = 4;
+  static constexpr bool kMoves = true;
+  __device__ __forceinline__ void run(const float (&in)[1], float (&out)[1]) const { out[0] = in[0]; }
+};
+
+// ---- copies of other dtypes and fills
+
+// Bits of numbers of 1 or 8 bytes, or of words of 16.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) copy_words(const __grid_constant__ Axes<2> a, int64_t count) {
+  const int last = a.rank - 1;
+  const int64_t stride = int64_t{gridDim.x} * (kThreads * kAtOnce);
+  for (int64_t first = int64_t{blockIdx.x} * (kThreads * kAtOnce) + threadIdx.x; first < count; first += stride) {
+    Word word[kAtOnce] = {};
+    int64_t to[kAtOnce] = {};
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int64_t k = first + u * kThreads;
+      if (k >= count) continue;
+      const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
+      int64_t at[2] = {column * a.stride[0][last], column * a.stride[1][last]};
+      add_row(a, row, at);
+      word[u] = static_cast<const Word*>(a.data[1])[at[1]], to[u] = at[0];
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u)
+      if (first + u * kThreads < count) static_cast<Word*>(a.data[0])[to[u]] = word[u];
+  }
+}
+
+// Rows seen as words of `size` / `item` numbers, where strides and pointers allow it.
+bool widen(Axes<2>& a, int64_t item, int64_t size) {
+  const int last = a.rank - 1;
+  const int64_t numbers = size / item;
+  bool fits = a.size[last] % numbers == 0;
+  for (int k = 0; k < 2; ++k) {
+    fits = fits && a.stride[k][last] == 1 && reinterpret_cast<uintptr_t>(a.data[k]) % static_cast<uint64_t>(size) == 0;
+    for (int axis = 0; axis < last; ++axis) fits = fits && a.stride[k][axis] % numbers == 0;
+  }
+  if (!fits) return false;
+  a.size[last] /= numbers;
+  for (int k = 0; k < 2; ++k)
+    for (int axis = 0; axis < last; ++axis) a.stride[k][axis] /= numbers;
+  return true;
+}
+
+void move_wide_or_narrow(const CopyArgs& c) {
+  Axes<2> a = axes_of<2>({&c.out, &c.x});
+  const int64_t item = item_size(c.x.dtype);
+  const bool wide = widen(a, item, 16);
+  int64_t count = 1;
+  for (int axis = 0; axis < a.rank; ++axis) count *= a.size[axis];
+  const unsigned blocks = blocks_for(count, kThreads * kAtOnce);
+  if (wide) {
+    copy_words<uint4><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
+  } else if (item == 8) {
+    copy_words<uint64_t><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
+  } else {
+    copy_words<uint8_t><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
+  }
+  check_launch(CopyArgs::name);
+}
+
+__device__ __forceinline__ double read_number(const void* p, DType t, int64_t at) {
+  switch (t) {
+    case DType::kF64:
+      return static_cast<const double*>(p)[at];
+    case DType::kF32:
+      return static_cast<const float*>(p)[at];
+    case DType::kBF16:
+      return to_float(static_cast<const bf16*>(p)[at]);
+    case DType::kI64:
+      return static_cast<double>(static_cast<const int64_t*>(p)[at]);
+    case DType::kI32:
+      return static_cast<const int32_t*>(p)[at];
+    case DType::kU16:
+      return static_cast<const uint16_t*>(p)[at];
+    default:
+      return static_cast<const uint8_t*>(p)[at];
+  }
+}
+
+// The bits of x as a number of dtype t. Narrow integers go by way of i32, as processors convert them.
+TALLY_INLINE uint64_t number_bits(DType t, double x) {
+  switch (t) {
+    case DType::kF64:
+      return __builtin_bit_cast(uint64_t, x);
+    case DType::kF32:
+      return __builtin_bit_cast(uint32_t, static_cast<float>(x));
+    case DType::kBF16:
+      return to_bf16(static_cast<float>(x)).bits;
+    case DType::kI64:
+      return static_cast<uint64_t>(static_cast<int64_t>(x));
+    case DType::kI32:
+      return static_cast<uint32_t>(static_cast<int32_t>(x));
+    case DType::kU16:
+      return static_cast<uint16_t>(static_cast<int32_t>(x));
+    default:
+      return static_cast<uint8_t>(static_cast<int32_t>(x));
+  }
+}
+
+__device__ __forceinline__ void write_bits(void* p, int64_t item, int64_t at, uint64_t bits) {
+  if (item == 8) {
+    static_cast<uint64_t*>(p)[at] = bits;
+  } else if (item == 4) {
+    static_cast<uint32_t*>(p)[at] = static_cast<uint32_t>(bits);
+  } else if (item == 2) {
+    static_cast<uint16_t*>(p)[at] = static_cast<uint16_t>(bits);
+  } else {
+    static_cast<uint8_t*>(p)[at] = static_cast<uint8_t>(bits);
+  }
+}
+
+// Through f64, as on the CPU.
+__global__ void __launch_bounds__(kThreads)
+    convert_kernel(const __grid_constant__ Axes<2> a, DType to, DType from, int64_t count) {
+  const int last = a.rank - 1;
+  for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < count; k += int64_t{gridDim.x} * kThreads) {
+    const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
+    int64_t at[2] = {column * a.stride[0][last], column * a.stride[1][last]};
+    add_row(a, row, at);
+    write_bits(a.data[0], item_size(to), at[0], number_bits(to, read_number(a.data[1], from, at[1])));
+  }
+}
+
+// `words` of 16 bytes, then the numbers from `done` on; strided views have no words.
+__global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ Axes<1> a, int64_t item, uint64_t bits,
+                                                        uint4 word, int64_t words, int64_t done, int64_t count) {
+  const int last = a.rank - 1;
+  const int64_t start = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t k = start; k < words; k += stride) static_cast<uint4*>(a.data[0])[k] = word;
+  for (int64_t k = done + start; k < count; k += stride) {
+    const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
+    int64_t at[1] = {column * a.stride[0][last]};
+    add_row(a, row, at);
+    write_bits(a.data[0], item, at[0], bits);
+  }
+}
+
+bool is_f32_or_bf16(DType t) { return t == DType::kF32 || t == DType::kBF16; }
+
+}  // namespace
+
+void fill(const FillArgs& a) {
+  const int64_t count = a.out.numel(), item = item_size(a.out.dtype);
+  if (count == 0) return;
+  const Axes<1> axes = axes_of<1>({&a.out});
+  const uint64_t bits = number_bits(a.out.dtype, a.value);
+  uint64_t twice = bits;
+  for (int64_t width = item; width < 8; width *= 2) twice |= twice << (8 * width);
+  const uint32_t low = static_cast<uint32_t>(twice), high = static_cast<uint32_t>(twice >> 32);
+  const bool flat = axes.rank == 1 && axes.stride[0][0] == 1 && reinterpret_cast<uintptr_t>(a.out.data) % 16 == 0;
+  const int64_t words = flat ? count * item / 16 : 0, done = words * 16 / item;
+  fill_kernel<<<blocks_for(words + count - done, kThreads), kThreads, 0, stream_of(a.device())>>>(
+      axes, item, bits, make_uint4(low, high, low, high), words, done, count);
+  check_launch(FillArgs::name);
+}
+
+void copy(const CopyArgs& a) {
+  const int64_t count = a.out.numel(), item = item_size(a.x.dtype);
+  if (count == 0) return;
+  const bool same = a.x.dtype == a.out.dtype;
+  if ((same && (item == 2 || item == 4)) || (is_f32_or_bf16(a.x.dtype) && is_f32_or_bf16(a.out.dtype)))
+    return map<1, 1>(CopyArgs::name, a.device(), {&a.out, &a.x}, Move{});
+  if (same) return move_wide_or_narrow(a);
+  convert_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream_of(a.device())>>>(axes_of<2>({&a.out, &a.x}),
+                                                                                      a.out.dtype, a.x.dtype, count);
+  check_launch(CopyArgs::name);
+}
+
+}  // namespace tally::cuda
