@@ -142,6 +142,30 @@ TEST(Matmul, RowsAreTheSameForEveryM) {
   EXPECT_EQ(wrong, 0);
 }
 
+// Operands are read as they lie or packed, by their strides: the same bits for every layout.
+TEST(Matmul, LayoutsGiveTheSameBits) {
+  NoGrad quiet;
+  const auto layouts = [](const Tensor& x) {  // the same matrix: rows, columns next to each other, part of a larger one
+    const int64_t rows = x.size(0), columns = x.size(1);
+    const Tensor turned = transpose(contiguous(transpose(x, 0, 1)), 0, 1);
+    const Tensor larger = random_tensor({Dims(rows + 2, columns + 5)}, DType::kF32, 9);
+    const Tensor part = slice(slice(larger, 0, 1, rows + 1), 1, 3, columns + 3);
+    copy_(part, x);
+    return std::vector<Tensor>{x, turned, part};
+  };
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{128, 65, 700},
+                                {300, 96, 128},
+                                {70, 200, 300},
+                                {100, 1100, 513},
+                                {40, 64, 90},
+                                {3, 40, 70}}) {
+    const Tensor a = random_tensor({Dims(m, k)}, DType::kF32, 1), b = random_tensor({Dims(k, n)}, DType::kF32, 2);
+    const std::vector<double> want = matmul(a, b).to_vector();
+    for (const Tensor& x : layouts(a))
+      for (const Tensor& y : layouts(b)) EXPECT_EQ(matmul(x, y).to_vector(), want) << m << " x " << n << " x " << k;
+  }
+}
+
 // A packed weight gives the same bits, for every number of rows, f32 and bf16.
 TEST(Matmul, PackedWeightIsTheSame) {
   NoGrad quiet;
