@@ -29,7 +29,8 @@ def test_run_folder(prepared):
     ledger = json.loads((run / "ledger.json").read_text())
     for part in ("peak_bytes", "step"):
         assert set(ledger["difference"][part].values()) == {0}, ledger["difference"]
-    assert json.loads((run / "config.json").read_text())["tally_version"]
+    config = json.loads((run / "config.json").read_text())
+    assert config["tally_version"] and config["train"]["matmul"] == ledger["environment"]["matmul"] == "f32"
     assert [line["step"] for line in metrics(run)] == sorted(line["step"] for line in metrics(run))
 
 
