@@ -8,6 +8,7 @@
 #include "tally/base/error.h"
 #include "tally/core/device.h"
 #include "tally/train/report.h"
+#include "tally/train/step.h"
 
 namespace tally {
 
@@ -20,10 +21,12 @@ constexpr int64_t kCublasWorkspace = int64_t{64} << 20;
 
 const Peak& higher(const Plan& plan) { return plan.eval.bytes() > plan.step.bytes() ? plan.eval : plan.step; }
 
-// The peak is that of two micro-batches, however many there are: after the first, gradients are there beside them.
+// The peak is that of two micro-batches, however many there are, but for their ids and losses: after the first,
+// gradients are there beside them.
 int64_t planned_bytes(RunConfig config, int64_t eval_rows) {
+  const int64_t all = batch_bytes(config);
   config.train.accumulate = std::min<int64_t>(config.train.accumulate, 2);
-  return higher(plan_run(config, nullptr, std::min(eval_rows, config.train.batch))).bytes();
+  return higher(plan_run(config, nullptr, std::min(eval_rows, config.train.batch))).bytes() + all - batch_bytes(config);
 }
 
 // Batches with which a step can have as many sequences as now, rising.

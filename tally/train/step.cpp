@@ -5,6 +5,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
+#include "tally/core/memory.h"
 #include "tally/core/tape.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
@@ -49,6 +50,11 @@ void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const
 }
 
 }  // namespace
+
+int64_t batch_bytes(const RunConfig& config) {
+  const int64_t parts = config.train.accumulate, loss = config.model.dtype == "f64" ? 8 : 4;
+  return 2 * block_bytes(4 * parts * config.train.batch * config.context()) + block_bytes(loss * parts);
+}
 
 TrainState::TrainState(const RunConfig& config, Device device) : parts_(config.train.accumulate), replay_(device) {
   config.check();

@@ -22,6 +22,9 @@ struct StepResult {
   double rate = 0;       // learning rate used
 };
 
+// Bytes of the blocks of ids, targets and losses, which are there for all micro-batches of a step.
+int64_t batch_bytes(const RunConfig& config);
+
 // What a step works on, built in one way for every use.
 struct TrainState {
   TrainState(const RunConfig& config, Device device);
