@@ -3,7 +3,8 @@
 // columns of B are packed into micro-panels ([k][rows], [k][columns], f32) and a micro-kernel (matmul_micro.h) keeps a
 // tile of C in registers over a block of K. Threads and tiles cut M and N, never K, so no element's sum depends on
 // them. Tall products hold a panel of A in the first cache and stream B, packed once for all threads, from the second:
-// the other way round the larger panel of B would be pushed out by the stream of A.
+// the other way round the larger panel of B would be pushed out by the stream of A. An operand that already lies as the
+// micro-kernel can read it is not packed.
 #include "tally/ops/matmul_kernels.h"
 
 #include "tally/base/parallel.h"

@@ -60,6 +60,8 @@ struct MatmulArgs {
 //    processor core to another is the smaller one.
 //  - Low (few rows, one batch): A is packed into scratch, tasks read their columns of B once.
 //  - Others need no scratch: a task packs both.
+// Where strides allow, operands of tall products are read as they lie and not packed: rows of A that are contiguous
+// along K, columns of a B that lie next to each other. The scratch is there in any case.
 struct MatmulPlan {
   static constexpr int64_t kBlockK = 256;    // part of the numerics contract
   static constexpr int64_t kBlock = 1024;    // columns of B, or rows of A, packed at a time

@@ -21,7 +21,7 @@ struct Curve {
 // Takes points in order of x. When there are kMost stretches, neighbours join.
 class CurveBuilder {
  public:
-  static constexpr size_t kMost = 2048;
+  static constexpr size_t kMost = 512;  // a plot has 380 units
 
   void add(double x, double y);
   Curve curve() const;
