@@ -25,10 +25,9 @@ Activation activation_of(const std::string& name) {
   return all.at(name);
 }
 
-// One stream a dropout site and step, so that no two masks share numbers.
-uint64_t dropout_stream(int64_t step, int64_t site) {
-  return static_cast<uint64_t>(RandomStream::kDropout) + (static_cast<uint64_t>(step) << 16) +
-         static_cast<uint64_t>(site);
+// One stream a dropout site (and step, which the kernel adds), so that no two masks share numbers.
+uint64_t dropout_stream(int64_t site) {
+  return static_cast<uint64_t>(RandomStream::kDropout) + static_cast<uint64_t>(site);
 }
 
 // The residual stream is x + branch; the next norm adds them up on its way.
@@ -82,7 +81,7 @@ std::unique_ptr<KvCache> Decoder::new_cache(int64_t batch, int64_t capacity) con
 
 Tensor Decoder::drop(const Tensor& x, const ForwardContext& context, int64_t site) const {
   if (!context.training || config_.dropout == 0) return x;
-  return dropout(x, config_.dropout, context.seed, dropout_stream(context.step, site));
+  return dropout(x, config_.dropout, context.seed, dropout_stream(site), context.step);
 }
 
 Tensor Decoder::hidden(const Tensor& ids, const ForwardContext& context) {

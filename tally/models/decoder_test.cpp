@@ -125,6 +125,12 @@ TEST(Decoder, PositionsMatterUnlessThereAreNone) {
   for (size_t i = 22; i < 33; ++i) EXPECT_NEAR(x[i], y[i], 1e-6);
 }
 
+Tensor step_number(int64_t step) {
+  Tensor t = Tensor::empty({1}, DType::kI64);
+  *t.data<int64_t>() = step;
+  return t;
+}
+
 TEST(Decoder, DropoutOnlyInTrainingAndByStepAndSeed) {
   ModelConfig c = small();
   c.dropout = 0.5;
@@ -136,10 +142,12 @@ TEST(Decoder, DropoutOnlyInTrainingAndByStepAndSeed) {
   const V first = model->logits(x, train).to_vector();
   EXPECT_NE(first, plain->logits(x).to_vector());
   EXPECT_EQ(first, model->logits(x, train).to_vector());
-  train.step = 1;
+  train.step = step_number(1);
   const V second = model->logits(x, train).to_vector();
   EXPECT_NE(first, second);
-  train.step = 0, train.seed = 6;
+  train.step = step_number(0);
+  EXPECT_EQ(first, model->logits(x, train).to_vector());
+  train.seed = 6;
   EXPECT_NE(first, model->logits(x, train).to_vector());
 }
 
@@ -150,7 +158,7 @@ TEST(Decoder, NoTwoDropoutsShareAStream) {
     void before(const char* name, const void* args) override {
       if (std::string(name) != DropoutArgs::name) return;
       const auto& a = *static_cast<const DropoutArgs*>(args);
-      all.emplace_back(a.seed, a.stream);
+      all.emplace_back(a.seed, a.stream + static_cast<uint64_t>(*a.step.ptr<int64_t>()) * kDropoutSteps);
     }
     void after(const char*, const void*, const Cost&) override {}
   } streams;
@@ -161,7 +169,10 @@ TEST(Decoder, NoTwoDropoutsShareAStream) {
   train.training = true, train.seed = 5;
   NoGrad quiet;
   LaunchObserver* const before = set_launch_observer(&streams);
-  for (train.step = 0; train.step < 4; ++train.step) model->logits(ids(1, 8, 11), train);
+  for (int64_t step = 0; step < 4; ++step) {
+    train.step = step_number(step);
+    model->logits(ids(1, 8, 11), train);
+  }
   set_launch_observer(before);
   EXPECT_EQ(streams.all.size(), 4u * (1 + 2 * 3));
   EXPECT_EQ((std::set<std::pair<uint64_t, uint64_t>>(streams.all.begin(), streams.all.end()).size()),

@@ -14,7 +14,7 @@ namespace tally {
 struct ForwardContext {
   bool training = false;  // dropout is on
   uint64_t seed = 0;      // dropout's
-  int64_t step = 0;
+  Tensor step;  // one i64 on the device: dropout's masks are of this step; undefined: of step 0
   KvCache* cache = nullptr;  // ids are the positions after its length; it is advanced
   bool last_only = false;    // logits of the last position only: (B, 1, V)
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tally/base/error.h"
@@ -40,10 +41,43 @@ void normalise(std::vector<Candidate>& all, double temperature) {
   for (Candidate& c : all) c.p /= sum;
 }
 
+// The smallest id of the largest logit; -1 when one is not a number or +inf, or none is finite. Two passes that a
+// compiler makes vectors of.
+int32_t largest(std::span<const float> logits) {
+  constexpr size_t kLanes = 32;
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  float top[kLanes];
+  int bad[kLanes] = {};
+  std::fill(std::begin(top), std::end(top), -kInf);
+  const size_t n = logits.size(), whole = n - n % kLanes;
+  const float* const x = logits.data();
+  for (size_t i = 0; i < whole; i += kLanes)
+    for (size_t j = 0; j < kLanes; ++j) {
+      top[j] = x[i + j] > top[j] ? x[i + j] : top[j];
+      bad[j] |= x[i + j] < kInf ? 0 : 1;
+    }
+  float most = -kInf;
+  int any_bad = 0;
+  for (size_t j = 0; j < kLanes; ++j) most = std::max(most, top[j]), any_bad |= bad[j];
+  for (size_t i = whole; i < n; ++i) most = std::max(most, x[i]), any_bad |= x[i] < kInf ? 0 : 1;
+  if (any_bad != 0 || !std::isfinite(most)) return -1;
+  size_t i = 0;
+  for (; i < whole; i += kLanes) {
+    int found = 0;
+    for (size_t j = 0; j < kLanes; ++j) found |= x[i + j] == most ? 1 : 0;
+    if (found != 0) break;
+  }
+  while (x[i] != most) ++i;
+  return static_cast<int32_t>(i);
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history, const SamplerConfig& config,
                int64_t position) {
+  const bool greedy = config.temperature == 0 || config.top_k == 1;
+  if (greedy && config.repetition_penalty == 1)
+    if (const int32_t id = largest(logits); id >= 0) return id;
   std::vector<Candidate> all(logits.size());
   bool finite = false;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -57,7 +91,7 @@ int32_t sample(std::span<const float> logits, std::span<const int32_t> history, 
   const auto larger = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
-  if (config.temperature == 0 || config.top_k == 1) return std::min_element(all.begin(), all.end(), larger)->id;
+  if (greedy) return std::min_element(all.begin(), all.end(), larger)->id;
   if (config.top_k > 0 && static_cast<size_t>(config.top_k) < all.size()) {
     std::nth_element(all.begin(), all.begin() + config.top_k, all.end(), larger);
     all.resize(static_cast<size_t>(config.top_k));

@@ -43,6 +43,24 @@ TEST(Sampler, TemperatureZeroTakesTheLargestAndTheSmallestIdOfEquals) {
   c.temperature = 0;
   EXPECT_EQ(sample(std::vector<float>{1, 3, 3, 2}, {}, c, 0), 1);
   EXPECT_EQ(sample(std::vector<float>{-kInf, -5}, {}, c, 0), 1);
+  // The largest, twice, at every place of a long row; with a penalty that changes nothing all ids are looked at one by
+  // one.
+  SamplerConfig slow = c;
+  slow.repetition_penalty = 2;
+  for (const size_t n : {31, 32, 100}) {
+    for (size_t at = 0; at < n; ++at) {
+      std::vector<float> logits(n);
+      for (size_t i = 0; i < n; ++i) logits[i] = static_cast<float>(i * 7 % 13) - 20;
+      logits[at] = logits[(at + n / 2) % n] = -0.5f;
+      EXPECT_EQ(sample(logits, {}, c, 0), static_cast<int32_t>(std::min(at, (at + n / 2) % n)));
+      EXPECT_EQ(sample(logits, {}, slow, 0), sample(logits, {}, c, 0));
+      logits[at] = kInf;
+      EXPECT_ANY_THROW(sample(logits, {}, c, 0));
+      logits[at] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_ANY_THROW(sample(logits, {}, c, 0));
+    }
+    EXPECT_ANY_THROW(sample(std::vector<float>(n, -kInf), {}, c, 0));
+  }
 }
 
 TEST(Sampler, TemperatureDividesTheLogits) {

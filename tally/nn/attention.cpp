@@ -21,12 +21,19 @@ Tensor Attention::operator()(const Tensor& x, const Rope& rope_config, KvCache* 
   const bool decoding = cache && t == 1;  // what may be captured once and replayed
   const Tensor position = decoding ? cache->position() : Tensor();
   const auto heads = [&](const Tensor& y, int64_t n) { return view(y, Dims(batch, t, n, head_dim)); };
-  Tensor queries = heads(q(x), n_heads), keys = heads(k(x), n_kv_heads), values = heads(v(x), n_kv_heads);
-  if (rope_config.table.defined()) {
-    queries = rope(queries, rope_config.table, first, rope_config.style, position);
-    keys = rope(keys, rope_config.table, first, rope_config.style, position);
+  std::vector<Tensor> all = project(x, {&q, &k, &v});
+  Tensor queries = heads(all[0], n_heads), keys = heads(all[1], n_kv_heads), values = heads(all[2], n_kv_heads);
+  all.clear();  // what rope() replaces is not needed any longer
+  if (decoding && rope_config.table.defined()) {
+    std::tie(queries, keys, values) =
+        cache->append_turned(layer, queries, keys, values, rope_config.table, rope_config.style);
+  } else {
+    if (rope_config.table.defined()) {
+      queries = rope(queries, rope_config.table, first, rope_config.style);
+      keys = rope(keys, rope_config.table, first, rope_config.style);
+    }
+    if (cache) std::tie(keys, values) = cache->append(layer, keys, values);
   }
-  if (cache) std::tie(keys, values) = cache->append(layer, keys, values);
   const Tensor mixed = decoding ? attention_cached(queries, keys, values, position, cache->capacity())
                                 : attention(queries, keys, values, /*causal=*/true);
   return o(view(mixed, Dims(batch, t, n_heads * head_dim)));

@@ -18,9 +18,22 @@ KvCache::KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_hea
   }
 }
 
-std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
+int64_t KvCache::end_of(const Tensor& k) const {
   const int64_t end = length_ + k.size(1);
   if (end > capacity_) fail("the cache holds {} positions; {} are needed", capacity_, end);
+  return end;
+}
+
+std::tuple<Tensor, Tensor, Tensor> KvCache::append_turned(int64_t layer, const Tensor& q, const Tensor& k,
+                                                          const Tensor& v, const Tensor& table, RopeStyle style) {
+  const int64_t end = end_of(k);
+  Tensor turned = rope_cache_write(keys_[layer], values_[layer], q.detach(), k.detach(), v.detach(), table, style,
+                                   length_, position_);
+  return {std::move(turned), slice(keys_[layer], 1, 0, end), slice(values_[layer], 1, 0, end)};
+}
+
+std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
+  const int64_t end = end_of(k);
   cache_write(keys_[layer], values_[layer], k.detach(), v.detach(), length_, position_);
   return {slice(keys_[layer], 1, 0, end), slice(values_[layer], 1, 0, end)};
 }

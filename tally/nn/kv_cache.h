@@ -2,9 +2,12 @@
 // the device, where kernels that are replayed read it (ops/cache.h).
 #pragma once
 
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tally/core/tensor.h"
+#include "tally/ops/rope_kernels.h"
 
 namespace tally {
 
@@ -20,10 +23,16 @@ class KvCache {
   // Writes k and v (batch, t, kv_heads, head_dim) at position length() of a layer and returns what the layer's queries
   // may see: the first length() + t positions. Throws Error beyond the capacity.
   std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
+  // The same for k turned by rope() from row length() of the table on; before them q (batch, t, heads, head_dim),
+  // turned.
+  std::tuple<Tensor, Tensor, Tensor> append_turned(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                   const Tensor& table, RopeStyle style);
   void advance(int64_t t);  // once all layers have appended
   void truncate(int64_t length);
 
  private:
+  int64_t end_of(const Tensor& k) const;  // after k is appended
+
   std::vector<Tensor> keys_, values_;
   Tensor position_;
   int64_t capacity_, length_ = 0;

@@ -15,7 +15,8 @@ Mlp::Mlp(Init& init, Activation activation, int64_t d, int64_t d_ff, bool bias, 
 Tensor Mlp::operator()(const Tensor& x) const {
   switch (activation) {
     case Activation::kSwiglu:
-      return down(swiglu(gate(x), up(x)));
+      if (gate.packed.defined()) return down(swiglu(gate(x), up(x)));
+      return down(linear_swiglu(x, {gate.weight, gate.bias}, {up.weight, up.bias}));
     case Activation::kGelu:
       return down(gelu(up(x)));
     case Activation::kGeluTanh:

@@ -17,6 +17,17 @@ void Linear::pack() {
   packed = pack_weight(weight);
   weight = {};
 }
+std::vector<Tensor> project(const Tensor& x, const std::vector<const Linear*>& all) {
+  std::vector<LinearWeight> weights;
+  for (const Linear* l : all) {
+    if (l->packed.defined()) break;
+    weights.push_back({l->weight, l->bias});
+  }
+  if (weights.size() == all.size()) return linear_many(x, weights);
+  std::vector<Tensor> y;
+  for (const Linear* l : all) y.push_back((*l)(x));
+  return y;
+}
 
 Embedding::Embedding(Init& init, int64_t count, int64_t d, double std)
     : weight(init.normal(Dims(count, d), std)), count(count) {}

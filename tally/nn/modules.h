@@ -19,6 +19,9 @@ struct Linear {
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
 };
 
+// What several linears make of one input, in few launches where the device allows it.
+std::vector<Tensor> project(const Tensor& x, const std::vector<const Linear*>& all);
+
 // Rows of a (vocabulary, d) table by id.
 struct Embedding {
   Tensor weight;

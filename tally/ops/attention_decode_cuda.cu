@@ -24,9 +24,10 @@ struct Decode {
   float scale;  // times log2(e)
 };
 
-// Blocks that share the keys: at least four tiles each.
+// Blocks that share the keys: one tile each and more. With one sequence there are few key heads, and time is that of
+// the latencies one after another, not of the keys' bytes.
 __host__ __device__ __forceinline__ int split_of(int64_t keys) {
-  return keys >= 2048 ? kMaxSplit : keys >= 1024 ? 4 : keys >= 512 ? 2 : 1;
+  return keys >= 512 ? kMaxSplit : keys >= 256 ? 4 : keys >= 128 ? 2 : 1;
 }
 
 // What a warp or a block knows of the rows: running maximum, sum of exponents, weighted sum.
@@ -119,6 +120,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const Decode a) {
   extern __shared__ uint4 shared[];
   bf16* const sq = reinterpret_cast<bf16*>(shared);
   bf16* const sk = sq + kRows * kRow<D>;
+  let_next_start();
+  wait_for_previous();
   const Problem p = a.p.now();
   const int split = min(split_of(p.tk), a.cluster), rank = static_cast<int>(blockIdx.x % a.cluster);
   if (rank >= split) return;  // barriers of a cluster do not wait for blocks that have left
@@ -227,8 +230,8 @@ bool decode(const AttentionArgs& a, const Problem& p) {
                     cluster,
                     row_tiles,
                     static_cast<float>(a.scale) * kLog2e};
-  launch_clusters("attention", decode_kernel<D>, static_cast<unsigned>(p.heads * row_tiles * cluster), kThreads,
-                  kBytes<D>, cluster, a.device(), args);
+  launch_after("attention", decode_kernel<D>,
+               {static_cast<unsigned>(p.heads * row_tiles * cluster), kThreads, kBytes<D>, cluster}, a.device(), args);
   return true;
 }
 

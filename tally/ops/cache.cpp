@@ -17,8 +17,10 @@ View position_view(const char* op, const Tensor& position, Device device) {
   return position.raw();
 }
 
-void cache_write(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
-                 const Tensor& position) {
+namespace {
+
+CacheWriteArgs write_args(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
+                          const Tensor& position) {
   for (const Tensor* t : {&values, &k, &v}) require_same("cache_write", keys, *t);
   for (const Tensor* t : {&keys, &k})
     if (t->dim() != 4) fail("cache_write: shape {} is not (B, T, H, D)", str(t->sizes()));
@@ -32,8 +34,34 @@ void cache_write(const Tensor& keys, const Tensor& values, const Tensor& k, cons
     fail("cache_write: {} positions from {} on are beyond the capacity of {}", k.size(1), first, keys.size(1));
   if (keys.size(3) > 1 && (keys.stride(3) != 1 || values.stride(3) != 1))
     fail("cache_write: the cache's last axis is not contiguous");
-  launch(&Kernels::cache_write, CacheWriteArgs{dense_rows(k).raw(), dense_rows(v).raw(), keys.raw(), values.raw(),
-                                               position_view("cache_write", position, keys.device()), first});
+  return {k.raw(), v.raw(), keys.raw(), values.raw(), position_view("cache_write", position, keys.device()), first};
+}
+
+}  // namespace
+
+void cache_write(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
+                 const Tensor& position) {
+  const Tensor dense_k = dense_rows(k), dense_v = dense_rows(v);
+  launch(&Kernels::cache_write, write_args(keys, values, dense_k, dense_v, first, position));
+}
+
+Tensor rope_cache_write(const Tensor& keys, const Tensor& values, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& table, RopeStyle style, int64_t first, const Tensor& position) {
+  if (target_of(q.device()) != DeviceKind::kCuda || q.dtype() == DType::kF64) {
+    Tensor turned = rope(q, table, first, style, position);
+    cache_write(keys, values, rope(k, table, first, style, position), v, first, position);
+    return turned;
+  }
+  require_same("cache_write", keys, q);
+  const Tensor rows = rope_rows(k, table, first);
+  if (q.dim() != 4 || k.dim() != 4 || q.size(0) != k.size(0) || q.size(1) != k.size(1) || q.size(3) != k.size(3))
+    fail("cache_write: q {} does not fit k {}", str(q.sizes()), str(k.sizes()));
+  const Tensor dense_q = dense_rows(q), dense_k = dense_rows(k), dense_v = dense_rows(v);
+  Tensor turned = Tensor::empty(q.sizes(), q.dtype(), q.device());
+  CacheWriteArgs args = write_args(keys, values, dense_k, dense_v, first, position);
+  args.q = dense_q.raw(), args.turned = turned.raw(), args.table = rows.raw(), args.style = style;
+  launch(&Kernels::cache_write, args);
+  return turned;
 }
 
 void cache_advance(const Tensor& position, int64_t by) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tally/core/tensor.h"
+#include "tally/ops/rope_kernels.h"
 
 namespace tally {
 
@@ -11,6 +12,10 @@ namespace tally {
 // element that equals `first`. Throws Error for other shapes or beyond the capacity.
 void cache_write(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
                  const Tensor& position = {});
+
+// cache_write() of rope(k) (rope.h) and v; returns rope(q), for q (B, t, Hq, D). On CUDA one launch.
+Tensor rope_cache_write(const Tensor& keys, const Tensor& values, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& table, RopeStyle style, int64_t first, const Tensor& position = {});
 
 void cache_advance(const Tensor& position, int64_t by);  // in place
 

@@ -6,18 +6,29 @@
 // `position` of rank 0 says that there is none. Its four bytes are not counted: to the algorithm it is a host number.
 #pragma once
 
-#include "tally/core/cost.h"
+#include "tally/ops/rope_kernels.h"
 
 namespace tally {
 
 // keys[:, first + i] = k[:, i], values[:, first + i] = v[:, i]; k and v (B, t, H, D), keys and values (B, capacity, H,
 // D), all of one dtype with D contiguous; first = *position where there is one. Bits are moved.
+// On CUDA, where there is a table (t, D/2, 2), whose row 0 is row `first` of a larger one: k is turned on its way as
+// rope() turns it (rope_kernels.h), and so is q (B, t, Hq, D) into turned. The CPU's kernel is never asked to.
 struct CacheWriteArgs {
   static constexpr const char* name = "cache_write";
   View k, v, keys, values, position;
   int64_t first;
+  View q = {}, turned = {}, table = {};
+  RopeStyle style = RopeStyle::kHalfSplit;
   Device device() const { return keys.device; }
-  Cost cost() const { return {0, 0, k.bytes() + v.bytes(), (k.numel() + v.numel()) * item_size(k.dtype), 0}; }
+  Cost cost() const {
+    Cost c{0, 0, k.bytes() + v.bytes(), (k.numel() + v.numel()) * item_size(k.dtype), 0};
+    if (table.rank() > 0) {
+      c.other_flops += (q.numel() + k.numel()) * 3;
+      c.bytes_read += q.bytes() + table.bytes(), c.bytes_written += turned.bytes();
+    }
+    return c;
+  }
 };
 
 // *position += by

@@ -2,7 +2,9 @@
 
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/gather.h"
 #include "tally/ops/op_test.h"
+#include "tally/ops/rope.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
 
@@ -13,17 +15,39 @@ using test::NumberOf;
 using test::random_tensor;
 using test::test_device;
 
+// x turned by the table's row of its position, as rope() does it.
+template <class X, class Table, class Y>
+void turn_reference(const View& v, const X& x, const Table& table, RopeStyle style, int64_t first, Y& y) {
+  const int64_t pairs = v.size[3] / 2;
+  for (int64_t b = 0; b < v.size[0]; ++b)
+    for (int64_t t = 0; t < v.size[1]; ++t)
+      for (int64_t h = 0; h < v.size[2]; ++h)
+        for (int64_t p = 0; p < pairs; ++p) {
+          const bool together = style == RopeStyle::kInterleaved;
+          const int64_t i = together ? 2 * p : p, j = together ? 2 * p + 1 : p + pairs;
+          const auto c = table(t, p, 0), s = table(t, p, 1);
+          y(b, first + t, h, i) = x(b, t, h, i) * c - x(b, t, h, j) * s;
+          y(b, first + t, h, j) = x(b, t, h, j) * c + x(b, t, h, i) * s;
+        }
+}
+
 const bool write_reference = test::register_reference<CacheWriteArgs>([](const CacheWriteArgs& a, auto& io) {
   const View* const from[2] = {&a.k, &a.v};
   const View* const to[2] = {&a.keys, &a.values};
+  const bool turned = a.table.rank() > 0;
   for (int i = 0; i < 2; ++i) {
     auto x = io.in(*from[i]);
     auto& y = io.inout(*to[i]);
+    if (turned && i == 0) {
+      turn_reference(a.k, x, io.in(a.table), a.style, a.first, y);
+      continue;
+    }
     for (int64_t b = 0; b < a.k.size[0]; ++b)
       for (int64_t t = 0; t < a.k.size[1]; ++t)
         for (int64_t h = 0; h < a.k.size[2]; ++h)
           for (int64_t c = 0; c < a.k.size[3]; ++c) y(b, a.first + t, h, c) = x(b, t, h, c);
   }
+  if (turned) turn_reference(a.q, io.in(a.q), io.in(a.table), a.style, 0, io.out(a.turned));
 });
 
 const bool advance_reference = test::register_reference<CacheAdvanceArgs>([](const CacheAdvanceArgs& a, auto& io) {
@@ -56,6 +80,42 @@ TEST(Cache, Cases) {
       for (const int64_t first : {0, 3}) {
         test::run_op_case(write_case(size, size[1] + first, first, on_device));
         test::run_op_case(write_case(size, size[1] + first + 2, first, on_device));
+      }
+}
+
+// The turned queries, then the cache as above. The same numbers, to the bit, as by rope() and cache_write().
+TEST(Cache, RopeOnTheWay) {
+  for (const bool on_device : {false, true})
+    for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit})
+      for (const auto& [b, t, heads, kv_heads, d] :
+           {std::tuple(1, 1, 1, 1, 2), {2, 1, 4, 2, 8}, {2, 3, 6, 2, 6}, {1, 1, 32, 4, 64}, {2, 1, 5, 5, 10}}) {
+        const Dims q(b, t, heads, d), k(b, t, kv_heads, d);
+        constexpr int64_t kCapacity = 9, kFirst = 5;
+        const auto write = [=](const auto& in, bool at_once) {
+          const Tensor table = rope_table(kCapacity, in[1].size(3), 1e4, 0, in[0].device());
+          const Tensor position = on_device ? position_of(kFirst) : Tensor();
+          Tensor cache = Tensor::empty({2, k[0], kCapacity, k[2], k[3]}, in[0].dtype(), in[0].device());
+          fill_(cache, 0);
+          const Tensor keys = squeeze(slice(cache, 0, 0, 1), 0), values = squeeze(slice(cache, 0, 1, 2), 0);
+          Tensor turned;
+          if (at_once) {
+            turned = rope_cache_write(keys, values, in[0], in[1], in[2], table, style, kFirst, position);
+          } else {
+            turned = rope(in[0], table, kFirst, style, position);
+            cache_write(keys, values, rope(in[1], table, kFirst, style, position), in[2], kFirst, position);
+          }
+          return cat({view(turned, Dims(turned.numel())), view(cache, Dims(cache.numel()))}, 0);
+        };
+        test::OpCase c{
+            "rope_cache_write " + str(q) + " and " + str(k), {}, [=](const auto& in) { return write(in, true); }};
+        for (const Dims& size : {q, k, k}) c.inputs.push_back({size, test::Input::kNormal, 0, false});
+        test::run_op_case(c);
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          std::vector<Tensor> in;
+          for (const Dims& size : {q, k, k})
+            in.push_back(to(random_tensor({size}, dtype, 1 + in.size()), test_device()));
+          EXPECT_EQ(write(in, true).to_vector(), write(in, false).to_vector()) << c.name;
+        }
       }
 }
 

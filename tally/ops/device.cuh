@@ -39,6 +39,54 @@ inline unsigned blocks_for(int64_t n, int64_t per_block, int64_t most = 132 * 16
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
+// ---- launches that begin while the one before still runs (programmatic dependent launch; below sm_90 ordinary ones)
+
+// Says that the next kernel may be started, which happens once every block of this one has said so or has left. It may
+// come first of all: the next one waits for the end of this one in its own wait_for_previous().
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Returns when all kernels before have ended and what they wrote is seen.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+struct Launch {
+  dim3 grid;
+  int threads, shared = 0;  // bytes
+  int cluster = 1;          // blocks of a cluster, along x
+};
+// Launches a kernel that may start while the one before it runs. It must call wait_for_previous() on every path: each
+// thread before it first reads what another kernel may have written (weights too) and before it first writes to global
+// memory. That includes blocks with nothing to do, because "all kernels before have ended" holds only as every one of
+// them waited itself. Before the wait it may compute from its arguments and prefetch into L2, where all see the same
+// bytes. Ordinary launches may stand before and behind: they wait for the end of a kernel and do not let the next one
+// start early.
+template <class... P, class... A>
+void launch_after(const char* name, void (*kernel)(P...), const Launch& l, Device device, const A&... args) {
+  if (l.shared > 48 * 1024)
+    check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, l.shared));
+  int major = 0;
+  check_cuda("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(l.cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = l.grid;
+  config.blockDim = dim3(static_cast<unsigned>(l.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(l.shared);
+  config.stream = stream_of(device);
+  config.attrs = attributes, config.numAttrs = major < 9 ? 0 : l.cluster > 1 ? 2 : 1;
+  check_cuda(name, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
 // ---- numbers
 
 __device__ __forceinline__ float load_one(const float* p) { return *p; }
@@ -114,6 +162,31 @@ struct CudaMath {
   static __device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
   static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
 };
+
+// Errors of about 1e-6, relative for exp in |x| <= 10 and absolute for erf.
+struct FastMath {
+  static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ __forceinline__ float exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+  }
+  // Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26.
+  static __device__ __forceinline__ float erf(float x) {
+    const float t = reciprocal(fmaf(0.3275911f, fabsf(x), 1.0f));
+    float y = fmaf(t, 1.061405429f, -1.453152027f);
+    y = fmaf(y, t, 1.421413741f), y = fmaf(y, t, -0.284496736f), y = fmaf(y, t, 0.254829592f);
+    return copysignf(fmaf(-(y * t), exp(-x * x), 1.0f), x);
+  }
+};
+// silu(gate) * up
+__device__ __forceinline__ float swiglu_value(float gate, float up) {
+  return gate * FastMath::reciprocal(1.0f + FastMath::exp(-gate)) * up;
+}
 
 // ---- sums and maxima: every thread gets the result; the tree is fixed
 

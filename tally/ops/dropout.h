@@ -8,6 +8,7 @@ namespace tally {
 
 // x with elements dropped with probability p in [0, 1] and the others divided by 1 - p. Every call of a step needs its
 // own stream (RandomStream::kDropout + a counter), else two masks are equal. p = 0 returns x.
-Tensor dropout(const Tensor& x, float p, uint64_t seed, uint64_t stream);
+// `step`, undefined or one i64 on x's device, moves the stream by kDropoutSteps for each (dropout_kernels.h).
+Tensor dropout(const Tensor& x, float p, uint64_t seed, uint64_t stream, const Tensor& step = {});
 
 }  // namespace tally

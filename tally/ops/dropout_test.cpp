@@ -16,9 +16,11 @@ const bool reference = test::register_reference<DropoutArgs>([](const DropoutArg
   using N = test::NumberOf<decltype(io)>;
   auto x = io.in(a.x);
   auto& out = io.out(a.out);
+  const double step = a.step.size.rank > 0 ? io.index(a.step).flat(0) : 0;
+  const uint64_t stream = a.stream + static_cast<uint64_t>(step) * kDropoutSteps;
   for (int64_t i = 0; i < a.out.numel(); ++i) {
     const N kept = x.flat(i) * N(a.scale);
-    out.flat(i) = uniform_from_u32(random_u32(a.seed, a.stream, static_cast<uint64_t>(i))) >= a.p ? kept : N(0);
+    out.flat(i) = uniform_from_u32(random_u32(a.seed, stream, static_cast<uint64_t>(i))) >= a.p ? kept : N(0);
   }
 });
 
@@ -32,6 +34,27 @@ TEST(Dropout, Cases) {
   for (const float p : {0.1f, 0.5f, 0.999f, 1.0f})
     for (const Dims& size : {Dims(1), Dims(3), Dims(5, 7), Dims(2, 3, 4), Dims(1, 2000), Dims(0, 4), Dims(65, 17)})
       test::run_op_case({"dropout " + str(size), {{size}}, [=](const auto& in) { return dropout(in[0], p, 7, 9); }});
+}
+
+// A step on the device has the mask of the stream that a host would have computed, forward and backward.
+TEST(Dropout, StepsOnTheDevice) {
+  Tensor number = Tensor::empty({1}, DType::kI64);
+  *number.data<int64_t>() = 37;
+  const Tensor there = to(number, test::test_device());
+  test::VerifyLaunches verify;
+  std::vector<double> results[2][2];
+  for (int k = 0; k < 2; ++k) {
+    Tensor x = to(ones({3, 50}), test::test_device());
+    x.set_requires_grad();
+    const Tensor y = k ? dropout(x, 0.4f, 7, 9, there) : dropout(x, 0.4f, 7, 9 + 37 * kDropoutSteps);
+    results[k][0] = y.to_vector();
+    backward(y, to(ones({3, 50}), test::test_device()));
+    results[k][1] = x.grad().to_vector();
+  }
+  EXPECT_EQ(results[0][0], results[1][0]);
+  EXPECT_EQ(results[0][1], results[1][1]);
+  EXPECT_EQ(results[0][0], results[0][1]);
+  test::expect_error([&] { dropout(ones({2}), 0.5f, 1, 2, ones({1})); }, "step is one i64");
 }
 
 TEST(Dropout, TrapO14EndsOfP) {

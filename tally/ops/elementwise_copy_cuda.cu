@@ -17,6 +17,8 @@ struct Move {
 // Bits of numbers of 1 or 8 bytes, or of words of 16.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_words(const __grid_constant__ Axes<2> a, int64_t count) {
+  let_next_start();
+  wait_for_previous();
   const int last = a.rank - 1;
   const int64_t stride = int64_t{gridDim.x} * (kThreads * kAtOnce);
   for (int64_t first = int64_t{blockIdx.x} * (kThreads * kAtOnce) + threadIdx.x; first < count; first += stride) {
@@ -59,15 +61,8 @@ void move_wide_or_narrow(const CopyArgs& c) {
   const bool wide = widen(a, item, 16);
   int64_t count = 1;
   for (int axis = 0; axis < a.rank; ++axis) count *= a.size[axis];
-  const unsigned blocks = blocks_for(count, kThreads * kAtOnce);
-  if (wide) {
-    copy_words<uint4><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
-  } else if (item == 8) {
-    copy_words<uint64_t><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
-  } else {
-    copy_words<uint8_t><<<blocks, kThreads, 0, stream_of(c.device())>>>(a, count);
-  }
-  check_launch(CopyArgs::name);
+  const auto kernel = wide ? copy_words<uint4> : item == 8 ? copy_words<uint64_t> : copy_words<uint8_t>;
+  launch_after(CopyArgs::name, kernel, {blocks_for(count, kThreads * kAtOnce), kThreads}, c.device(), a, count);
 }
 
 __device__ __forceinline__ double read_number(const void* p, DType t, int64_t at) {
@@ -124,6 +119,8 @@ __device__ __forceinline__ void write_bits(void* p, int64_t item, int64_t at, ui
 // Through f64, as on the CPU.
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const __grid_constant__ Axes<2> a, DType to, DType from, int64_t count) {
+  let_next_start();
+  wait_for_previous();
   const int last = a.rank - 1;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < count; k += int64_t{gridDim.x} * kThreads) {
     const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
@@ -136,6 +133,8 @@ __global__ void __launch_bounds__(kThreads)
 // `words` of 16 bytes, then the numbers from `done` on; strided views have no words.
 __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ Axes<1> a, int64_t item, uint64_t bits,
                                                         uint4 word, int64_t words, int64_t done, int64_t count) {
+  let_next_start();
+  wait_for_previous();
   const int last = a.rank - 1;
   const int64_t start = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
   for (int64_t k = start; k < words; k += stride) static_cast<uint4*>(a.data[0])[k] = word;
@@ -161,9 +160,8 @@ void fill(const FillArgs& a) {
   const uint32_t low = static_cast<uint32_t>(twice), high = static_cast<uint32_t>(twice >> 32);
   const bool flat = axes.rank == 1 && axes.stride[0][0] == 1 && reinterpret_cast<uintptr_t>(a.out.data) % 16 == 0;
   const int64_t words = flat ? count * item / 16 : 0, done = words * 16 / item;
-  fill_kernel<<<blocks_for(words + count - done, kThreads), kThreads, 0, stream_of(a.device())>>>(
-      axes, item, bits, make_uint4(low, high, low, high), words, done, count);
-  check_launch(FillArgs::name);
+  launch_after(FillArgs::name, fill_kernel, {blocks_for(words + count - done, kThreads), kThreads}, a.device(), axes,
+               item, bits, make_uint4(low, high, low, high), words, done, count);
 }
 
 void copy(const CopyArgs& a) {
@@ -173,9 +171,8 @@ void copy(const CopyArgs& a) {
   if ((same && (item == 2 || item == 4)) || (is_f32_or_bf16(a.x.dtype) && is_f32_or_bf16(a.out.dtype)))
     return map<1, 1>(CopyArgs::name, a.device(), {&a.out, &a.x}, Move{});
   if (same) return move_wide_or_narrow(a);
-  convert_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream_of(a.device())>>>(axes_of<2>({&a.out, &a.x}),
-                                                                                      a.out.dtype, a.x.dtype, count);
-  check_launch(CopyArgs::name);
+  launch_after(CopyArgs::name, convert_kernel, {blocks_for(count, kThreads), kThreads}, a.device(),
+               axes_of<2>({&a.out, &a.x}), a.out.dtype, a.x.dtype, count);
 }
 
 }  // namespace tally::cuda

@@ -188,6 +188,8 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
     map_kernel(const __grid_constant__ Map<kOut + kIn> m, const F f) {
   constexpr int N = kOut + kIn;
   constexpr int kFlat = kFlatAtOnce<kIn>;
+  let_next_start();
+  wait_for_previous();
   for (int64_t first = int64_t{blockIdx.x} * (kThreads * kFlat) + threadIdx.x; first < m.flat;
        first += int64_t{gridDim.x} * (kThreads * kFlat)) {
     Raw raw[kFlat][kIn];
@@ -265,8 +267,7 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
   m.chunks = m.a_row;
   for (int axis = 0; axis < last; ++axis) m.chunks *= m.axes.size[axis];
   m.flat = flat ? m.axes.size[0] / kChunk : 0;
-  map_kernel<kOut, kIn><<<blocks_for(m.chunks, kThreads * kAtOnce), kThreads, 0, stream_of(device)>>>(m, f);
-  check_launch(name);
+  launch_after(name, map_kernel<kOut, kIn, F>, {blocks_for(m.chunks, kThreads * kAtOnce), kThreads}, device, m, f);
 }
 
 template <int N>

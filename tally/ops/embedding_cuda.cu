@@ -30,6 +30,8 @@ struct Rows {
 
 template <class Item, class I>
 __global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I* ids, const Item* table, Item* out) {
+  let_next_start();
+  wait_for_previous();
   const int64_t numel = r.n * r.columns, step = int64_t{gridDim.x} * kThreads;
   for (int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x; first < numel; first += step * kItems) {
     int64_t row[kItems], column[kItems], id[kItems];
@@ -61,9 +63,8 @@ template <class Item>
 void launch_embedding(const EmbeddingArgs& a, const Rows& r) {
   with_index("embedding", a.ids.dtype, [&](auto tag) {
     using I = decltype(tag);
-    embedding_kernel<Item, I><<<blocks_for(r.n * r.columns, kThreads), kThreads, 0, stream_of(a.device())>>>(
-        r, a.ids.ptr<I>(), a.table.ptr<Item>(), a.out.ptr<Item>());
-    check_launch("embedding");
+    launch_after("embedding", embedding_kernel<Item, I>, {blocks_for(r.n * r.columns, kThreads), kThreads}, a.device(),
+                 r, a.ids.ptr<I>(), a.table.ptr<Item>(), a.out.ptr<Item>());
   });
 }
 

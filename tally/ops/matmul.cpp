@@ -260,4 +260,65 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return y;
 }
 
+namespace {
+
+// Whether several linears of x are one launch: from shapes, dtypes and strides only, so that a plan knows it too.
+bool in_one_launch(const Tensor& x, const std::vector<LinearWeight>& all) {
+  const int64_t k = x.size(-1), rows = k == 0 ? 0 : x.numel() / k;
+  bool fits = on_cuda(x) && rows >= 1 && rows <= 8 && x.dtype() != DType::kF64 && all.size() >= 2 &&
+              all.size() <= 1 + MatmulArgs::kMore;
+  for (const LinearWeight& l : all)
+    fits = fits && l.bias.defined() == all[0].bias.defined() && !needs_grad({x, l.weight, l.bias});
+  return fits;
+}
+
+// Of weights that have been checked. Results: one a weight, or one for both with kSwiglu.
+void gemm_many(const Tensor& x, const std::vector<LinearWeight>& all, const std::vector<Tensor>& y, MatmulAux what) {
+  std::vector<Tensor> keep;  // views whose storage must live until the launch
+  const auto raw = [&](Tensor t) { return keep.emplace_back(std::move(t)).raw(); };
+  const auto matrix = [&](const LinearWeight& l) { return raw(transposed(unsqueeze(l.weight.detach(), 0))); };
+  MatmulArgs args{};
+  args.what_aux = what;
+  args.a = raw(as_rows(x)), args.b = matrix(all[0]), args.c = raw(as_rows(y[0]));
+  args.tf32 = x.dtype() == DType::kF32 && matmul_precision() == MatmulPrecision::kTf32;
+  args.has_bias = all[0].bias.defined();
+  if (args.has_bias) args.bias = all[0].bias.raw();
+  args.more = static_cast<int>(all.size()) - 1;
+  for (size_t i = 1; i < all.size(); ++i) {
+    args.more_b[i - 1] = matrix(all[i]);
+    if (args.has_bias) args.more_bias[i - 1] = all[i].bias.raw();
+    if (what != MatmulAux::kSwiglu) args.more_c[i - 1] = raw(as_rows(y[i]));
+  }
+  const Tensor scratch = Tensor::empty(Dims(matmul_scratch_bytes(args)), DType::kU8, x.device(), Category::kWorkspace);
+  args.scratch = scratch.raw();
+  launch(&Kernels::matmul, args);
+}
+
+Tensor empty_result(const Tensor& x, const Tensor& weight) {
+  Dims size = x.sizes();
+  size[size.rank - 1] = weight.size(0);
+  return Tensor::empty(size, x.dtype(), x.device());
+}
+
+}  // namespace
+
+std::vector<Tensor> linear_many(const Tensor& x, const std::vector<LinearWeight>& all) {
+  for (const LinearWeight& l : all) check_linear("linear", x, l.weight, l.bias);
+  std::vector<Tensor> y;
+  const bool once = !all.empty() && in_one_launch(x, all);
+  for (const LinearWeight& l : all) y.push_back(once ? empty_result(x, l.weight) : linear(x, l.weight, l.bias));
+  if (once) gemm_many(x, all, y, MatmulAux::kNone);
+  return y;
+}
+
+Tensor linear_swiglu(const Tensor& x, const LinearWeight& gate, const LinearWeight& up) {
+  for (const LinearWeight* l : {&gate, &up}) check_linear("linear_swiglu", x, l->weight, l->bias);
+  if (gate.weight.size(0) != up.weight.size(0))
+    fail("linear_swiglu: weights {} and {} differ", str(gate.weight.sizes()), str(up.weight.sizes()));
+  if (!in_one_launch(x, {gate, up})) return swiglu(linear(x, gate.weight, gate.bias), linear(x, up.weight, up.bias));
+  const Tensor y = empty_result(x, gate.weight);
+  gemm_many(x, {gate, up}, {y}, MatmulAux::kSwiglu);
+  return y;
+}
+
 }  // namespace tally

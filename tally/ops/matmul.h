@@ -25,6 +25,15 @@ void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate)
 // place when there already is one (gradient accumulation, tied weights).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+struct LinearWeight {
+  const Tensor &weight, &bias;  // as linear() takes them
+};
+// linear(x, w, b) for each of `all`. On CUDA up to eight rows, up to three weights and no gradient are one launch,
+// which gives each result the bits it has alone.
+std::vector<Tensor> linear_many(const Tensor& x, const std::vector<LinearWeight>& all);
+// swiglu(linear(x, gate), linear(x, up)); one launch where linear_many() is.
+Tensor linear_swiglu(const Tensor& x, const LinearWeight& gate, const LinearWeight& up);
+
 // linear(gelu_tanh(linear(x, w1, b1)), w2, b2), biases undefined or both vectors. On CUDA in two products: GELU is
 // computed behind the first, and its gradient behind the backward's.
 Tensor gelu_tanh_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2);

@@ -7,7 +7,9 @@
 //
 // On CUDA a product may do more in the same launch (the CPU's kernel is never asked to):
 // gelu_tanh() behind the product, C = gelu(A B + bias) with A B + bias kept in aux; or its gradient,
-// C = (A B) gelu'(aux).
+// C = (A B) gelu'(aux). With few rows it may be several products of one A (`more`): more_c[i] = A more_b[i] +
+// more_bias[i], each as it would be alone; or, of two, C = silu(A B + bias) * (A more_b[0] + more_bias[0]) (kSwiglu),
+// both sums rounded to C's dtype first.
 //
 // Numerics, the same for every M, N, position in the matrix, batch, thread count, stride and instruction set:
 // K is cut into blocks of 256; in a block every element is one chain of fused multiply-adds from 0 in order of k; the
@@ -22,13 +24,16 @@
 
 namespace tally {
 
-enum class MatmulAux : uint8_t { kNone, kGelu, kGeluGradient };
+enum class MatmulAux : uint8_t { kNone, kGelu, kGeluGradient, kSwiglu };
 
 struct MatmulArgs {
   static constexpr const char* name = "matmul";
   View a, b, c, bias;
   View aux;  // C's shape
   MatmulAux what_aux = MatmulAux::kNone;
+  static constexpr int kMore = 2;
+  View more_b[kMore], more_c[kMore], more_bias[kMore];  // biases where has_bias; no more_c with kSwiglu
+  int more = 0;
   View scratch;  // matmul_scratch_bytes() bytes, aligned to 64
   bool accumulate = false;
   bool has_bias = false;  // bias.data is null on meta even where there is one
@@ -44,7 +49,15 @@ struct MatmulArgs {
     cost.other_flops = outputs * (has_bias ? 1 : 0) + outputs * (accumulate ? 1 : 0);
     cost.bytes_read = a.bytes() + b.bytes() + (has_bias ? bias.bytes() : 0) + (accumulate ? c.bytes() : 0);
     cost.bytes_written = c.bytes();
-    if (what_aux != MatmulAux::kNone) {
+    const bool gated = what_aux == MatmulAux::kSwiglu;
+    for (int i = 0; i < more; ++i) {
+      const int64_t columns = more_b[i].size[2], also = c.size[1] * columns;
+      cost.matmul_flops += 2 * also * k;
+      cost.other_flops += (has_bias ? also : 0) + (gated ? 4 * also : 0);
+      cost.bytes_read += more_b[i].bytes() + (has_bias ? more_bias[i].bytes() : 0);
+      if (!gated) cost.bytes_written += more_c[i].bytes();
+    }
+    if (what_aux != MatmulAux::kNone && !gated) {
       const bool forward = what_aux == MatmulAux::kGelu;
       cost.other_flops +=
           outputs * (forward ? unary_flops(UnaryOp::kGeluTanh) : unary_backward_flops(UnaryOp::kGeluTanh));
@@ -98,9 +111,10 @@ struct MatmulPlan {
   TALLY_INLINE int64_t scratch_bytes() const { return group * block_floats * 4; }
 };
 
-// Workspace in bytes (at most 1.5 MB, 0 where none is needed: the one of cuBLASLt is the device's own).
+// Workspace in bytes (on the CPU at most 1.5 MB, 0 where none is needed: the one of cuBLASLt is the device's own).
 TALLY_INLINE int64_t matmul_scratch_bytes(const MatmulArgs& args) {
-  if (target_of(args.c.device) == DeviceKind::kCuda) return 0;
+  if (target_of(args.c.device) == DeviceKind::kCuda)  // the two sums, should they have to be computed one by one
+    return args.what_aux == MatmulAux::kSwiglu ? 2 * args.c.numel() * item_size(args.c.dtype) : 0;
   return MatmulPlan(args.c.size[0], args.c.size[1], args.c.size[2], args.a.size[2], args.c.dtype == DType::kF32)
       .scratch_bytes();
 }

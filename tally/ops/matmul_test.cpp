@@ -5,6 +5,7 @@
 #include "tally/base/parallel.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/gather.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -31,6 +32,23 @@ const bool registered = register_reference<MatmulArgs>([](const MatmulArgs& m, a
         if (m.has_bias) c(batch, i, j) += io.in(m.bias)(j);
       }
   // What a product on a card does beside.
+  for (int i = 0; i < m.more; ++i) {
+    const bool gated = m.what_aux == MatmulAux::kSwiglu;
+    auto w = io.in(m.more_b[i]);
+    auto* const y = gated ? nullptr : &io.out(m.more_c[i]);
+    for (int64_t row = 0; row < m.c.size[1]; ++row)
+      for (int64_t j = 0; j < m.more_b[i].size[2]; ++j) {
+        N sum = 0.0;
+        for (int64_t k = 0; k < m.a.size[2]; ++k) mul_add(sum, a(0, row, k), w(0, k, j));
+        if (m.has_bias) sum += io.in(m.more_bias[i])(j);
+        if (!gated) {
+          (*y)(0, row, j) = sum;
+          continue;
+        }
+        const N gate = c(0, row, j);
+        c(0, row, j) = gate / (N(1.0) + num_exp(-gate)) * sum;
+      }
+  }
   const N half = 0.5, one = 1.0, scale = double{kGeluTanhScale}, cubic = double{kGeluTanhCubic},
           three_cubic = 3 * double{kGeluTanhCubic};
   if (m.what_aux == MatmulAux::kGelu) {
@@ -67,6 +85,45 @@ TEST(Matmul, GeluTanhMlp) {
                    return gelu_tanh_mlp(t[0], affine(t[1], 0.3f, 0), {}, t[2], {});
                  }});
   }
+}
+
+// On a card one launch up to eight rows where nothing is recorded: results one after another, with and without biases,
+// and the same bits one by one. Sizes for which one kernel has all, and others.
+TEST(Matmul, SeveralLinearsOfOneInput) {
+  const auto flat = [](const std::vector<Tensor>& all) {
+    std::vector<Tensor> parts;
+    for (const Tensor& t : all) parts.push_back(view(t, Dims(t.numel())));
+    return cat(parts, 0);
+  };
+  for (const bool biases : {false, true})
+    for (const auto& [rows, k, n0, n1, n2] :
+         {std::tuple(1, 64, 40, 8, 8), {3, 8, 1, 5, 17}, {8, 520, 33, 70, 2}, {2, 6, 4, 3, 5}, {9, 16, 8, 4, 4}}) {
+      std::vector<Input> inputs = {{Dims(rows, k)}, {Dims(n0, k)}, {Dims(n1, k)}, {Dims(n2, k)}, {Dims(n0, k)}};
+      if (biases)
+        for (const int64_t n : {n0, n1, n2, n0}) inputs.push_back({Dims(n)});
+      const auto part = [=](const std::vector<Tensor>& t, size_t i) {
+        static const Tensor none;
+        return LinearWeight{t[i], biases ? t[i + 4] : none};
+      };
+      const auto many = [=](const std::vector<Tensor>& t) {
+        std::vector<Tensor> all = linear_many(t[0], {part(t, 1), part(t, 2), part(t, 3)});
+        all.push_back(linear_swiglu(t[0], part(t, 1), part(t, 4)));
+        return flat(all);
+      };
+      const auto one_by_one = [=](const std::vector<Tensor>& t) {
+        const auto one = [&](size_t i) { return linear(t[0], t[i], part(t, i).bias); };
+        return flat({one(1), one(2), one(3), swiglu(one(1), one(4))});
+      };
+      const std::string name = std::to_string(rows) + " rows of " + std::to_string(k) + (biases ? " with biases" : "");
+      run_product({name, inputs, many});
+      const NoGrad quiet;
+      run_product({name + ", nothing recorded", inputs, many});
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        std::vector<Tensor> t;
+        for (const Input& i : inputs) t.push_back(to(random_tensor(i, dtype, 1 + t.size()), test::test_device()));
+        EXPECT_EQ(many(t).to_vector(), one_by_one(t).to_vector()) << name << " in " << name_of(dtype);
+      }
+    }
 }
 
 TEST(Matmul, ShapesAndBroadcast) {

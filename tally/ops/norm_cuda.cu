@@ -96,6 +96,8 @@ __global__ void __launch_bounds__(kBlockThreads<kThreads>,
   const int t = threadIdx.x % kThreads, n = static_cast<int>(a.n);
   const float count = static_cast<float>(n);
   int turn = 0;
+  let_next_start();
+  wait_for_previous();
   for (int64_t row = int64_t{blockIdx.x} * kBlockRows + threadIdx.x / kThreads * kRows; row < a.rows;
        row += int64_t{gridDim.x} * kBlockRows) {
     uint4 raw[kRows][kChunks];
@@ -178,6 +180,8 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
   __shared__ double shared[2 * (kLongThreads / kWarp)];
   const float count = static_cast<float>(a.n);
   int turn = 0;
+  let_next_start();
+  wait_for_previous();
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* x = row_at<const T>(a.x, row);
     T* out = row_at<T>(a.out, row);
@@ -216,35 +220,35 @@ __global__ void __launch_bounds__(kLongThreads) long_norm_kernel(const __grid_co
 }
 
 template <class T, int kThreads, int kNumbers, int kRows, bool kFast>
-void forward_rows(const Forward& a, cudaStream_t stream) {
+void forward_rows(const char* name, const Forward& a, Device device) {
   constexpr int kBlock = kBlockThreads<kThreads>;
   const auto kernel = a.sum.data != nullptr ? norm_kernel<T, kThreads, kNumbers, kRows, kFast, true>
                                             : norm_kernel<T, kThreads, kNumbers, kRows, kFast, false>;
-  kernel<<<blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock, 0, stream>>>(a);
+  launch_after(name, kernel, {blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock}, device, a);
 }
 
 // Either way the same n means the same kThreads, so views of other strides give the same bits.
 template <class T>
-void forward_fast(const Forward& a, cudaStream_t stream) {
+void forward_fast(const char* name, const Forward& a, Device device) {
   constexpr bool kHalf = sizeof(T) == 2;  // a warp has 64 registers of a lane for its rows at most
   constexpr int kTinyRows = kHalf ? 4 : 2;
-  if (a.n <= 256) return forward_rows<T, kWarp, 8, kTinyRows, true>(a, stream);
-  if (a.n <= 768) return forward_rows<T, kWarp, 24, 2, true>(a, stream);
-  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 2, true>(a, stream);
-  if (a.n <= 2048) return forward_rows<T, kWarp, 64, 1, true>(a, stream);
+  if (a.n <= 256) return forward_rows<T, kWarp, 8, kTinyRows, true>(name, a, device);
+  if (a.n <= 768) return forward_rows<T, kWarp, 24, 2, true>(name, a, device);
+  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 2, true>(name, a, device);
+  if (a.n <= 2048) return forward_rows<T, kWarp, 64, 1, true>(name, a, device);
   if constexpr (kHalf) {
-    if (a.n <= 4096) return forward_rows<T, kWarp, 128, 1, true>(a, stream);
+    if (a.n <= 4096) return forward_rows<T, kWarp, 128, 1, true>(name, a, device);
   } else {
-    if (a.n <= 4096) return forward_rows<T, 128, 32, 1, true>(a, stream);
+    if (a.n <= 4096) return forward_rows<T, 128, 32, 1, true>(name, a, device);
   }
-  forward_rows<T, 128, 64, 1, true>(a, stream);
+  forward_rows<T, 128, 64, 1, true>(name, a, device);
 }
 template <class T>
-void forward_slow(const Forward& a, cudaStream_t stream) {
+void forward_slow(const char* name, const Forward& a, Device device) {
   constexpr int kMost = 256 / sizeof(T);  // numbers of a lane
-  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 1, false>(a, stream);
-  if (a.n <= kMost * kWarp) return forward_rows<T, kWarp, kMost, 1, false>(a, stream);
-  forward_rows<T, 128, 64, 1, false>(a, stream);
+  if (a.n <= 1024) return forward_rows<T, kWarp, 32, 1, false>(name, a, device);
+  if (a.n <= kMost * kWarp) return forward_rows<T, kWarp, kMost, 1, false>(name, a, device);
+  forward_rows<T, 128, 64, 1, false>(name, a, device);
 }
 
 // As LayerNormArgs has them; no mean: RMSNorm.
@@ -261,17 +265,16 @@ void forward(const char* name, const LayerNormArgs& l) {
   with_float(name, l.x.dtype, [&](auto type) {
     using T = decltype(type);
     const auto plain = [](const Parameter& p) { return p.fast || p.data == nullptr; };
-    const cudaStream_t stream = stream_of(l.out.device);
+    const Device device = l.out.device;
     if (n > kMostShort) {
-      long_norm_kernel<T><<<blocks_for(rows, 1, kMostBlocks), kLongThreads, 0, stream>>>(a);
+      launch_after(name, long_norm_kernel<T>, {blocks_for(rows, 1, kMostBlocks), kLongThreads}, device, a);
     } else if (plain_rows<T>(a.x, n) && plain_rows<T>(a.out, n) && plain(a.weight) && plain(a.bias) &&
                (!residual || (plain_rows<T>(a.residual, n) && plain_rows<T>(a.sum, n)))) {
-      forward_fast<T>(a, stream);
+      forward_fast<T>(name, a, device);
     } else {
-      forward_slow<T>(a, stream);
+      forward_slow<T>(name, a, device);
     }
   });
-  check_launch(name);
 }
 
 }  // namespace

@@ -30,11 +30,6 @@ Tensor rope_table(int64_t positions, int64_t head_dim, double theta, int64_t fir
 
 namespace {
 
-// The rows of the table that belong to positions [first_row, first_row + t).
-Tensor table_rows(const Tensor& table, int64_t first_row, int64_t t) {
-  return table.alias({t, table.size(1), 2}, table.strides(), table.storage_offset() + first_row * table.stride(0));
-}
-
 void check(const Tensor& x, const Tensor& table, int64_t first_row) {
   require_float("rope", x);
   if (x.dim() != 4) fail("rope: x has shape {}, not (B, T, H, D)", str(x.sizes()));
@@ -51,9 +46,14 @@ void check(const Tensor& x, const Tensor& table, int64_t first_row) {
 
 }  // namespace
 
-Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position) {
+Tensor rope_rows(const Tensor& x, const Tensor& table, int64_t first_row) {
   check(x, table, first_row);
-  const Tensor rows = table_rows(table, first_row, x.size(1));
+  return table.alias({x.size(1), table.size(1), 2}, table.strides(),
+                     table.storage_offset() + first_row * table.stride(0));
+}
+
+Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position) {
+  const Tensor rows = rope_rows(x, table, first_row);
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::rope, RopeArgs{dense_rows(x).raw(), rows.raw(), y.raw(), style, false,
                                   position_view("rope", position, x.device()), first_row});

@@ -15,6 +15,9 @@ Tensor rope_table(int64_t positions, int64_t head_dim, double theta, int64_t fir
 // (ops/cache.h), where there is one.
 Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position = {});
 
+// The rows of the table for the positions of x from first_row on; not recorded. Throws Error where they do not fit.
+Tensor rope_rows(const Tensor& x, const Tensor& table, int64_t first_row);
+
 // x itself, or a copy when its last axis is not contiguous. Not recorded.
 Tensor dense_rows(const Tensor& x);
 

@@ -1,9 +1,8 @@
 // Rotary position embedding on CUDA. Table: a thread keeps one frequency for a run of positions, all in f64. Rotation:
 // a thread keeps the cosines and sines of a few pairs in registers and turns these pairs in up to four heads, in
-// 16-byte accesses; other layouts go pair by pair. Products and sums are rounded one by one, so bits are the CPU's.
+// 16-byte accesses; other layouts go pair by pair.
+#include "tally/ops/rope_cuda.cuh"
 #include "tally/ops/rope_kernels.h"
-
-#include "tally/ops/device.cuh"
 
 namespace tally::cuda {
 
@@ -32,12 +31,6 @@ __global__ void __launch_bounds__(kThreads) table_kernel(RopeTableArgs a) {
   }
 }
 
-__device__ __forceinline__ void turn(float& first, float& second, float c, float s) {
-  const float x = first, y = second;
-  first = __fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s));
-  second = __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s));
-}
-
 // Where row 0 of the table's rows is now.
 __device__ __forceinline__ const float* rows_of(const RopeArgs& a) {
   const float* const rows = a.table.ptr<float>();
@@ -51,6 +44,8 @@ __global__ void __launch_bounds__(kThreads) vector_kernel(RopeArgs a) {
   constexpr int kV = kVector<T>, kLines = kHalf ? 2 : 1, kPairs = kV * kLines / 2, kHeads = heads_of(kHalf);
   const int64_t t_size = a.out.size[1], heads = a.out.size[2], half = a.out.size[3] / 2;
   const int64_t groups = half / kPairs, slots = (heads + kHeads - 1) / kHeads;
+  let_next_start();
+  wait_for_previous();
   const float* const rows = rows_of(a);
   const int64_t units = a.out.size[0] * t_size * slots * groups, step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < units; k += step) {
@@ -97,6 +92,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) pair_kernel(RopeArgs a) {
   const int64_t t_size = a.out.size[1], heads = a.out.size[2], half = a.out.size[3] / 2;
   const bool interleaved = a.style == RopeStyle::kInterleaved;
+  let_next_start();
+  wait_for_previous();
   const float* const rows = rows_of(a);
   const int64_t units = a.out.size[0] * t_size * heads * half, step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < units; k += step) {
@@ -136,7 +133,6 @@ void rope_table(const RopeTableArgs& a) {
 
 void rope(const RopeArgs& a) {
   if (a.out.numel() == 0) return;
-  const cudaStream_t stream = stream_of(a.device());
   with_float("rope", a.x.dtype, [&](auto tag) {
     using T = decltype(tag);
     const bool half = a.style == RopeStyle::kHalfSplit;
@@ -147,11 +143,10 @@ void rope(const RopeArgs& a) {
     if (d % unit == 0 && pairs_lie_flat && vector_rows<T>(a.x) && vector_rows<T>(a.out)) {
       const int64_t units = a.out.size[0] * a.out.size[1] * parts(a.out.size[2], heads_of(half)) * (d / unit);
       const auto kernel = half ? vector_kernel<T, true> : vector_kernel<T, false>;
-      kernel<<<blocks_for(units, kThreads), kThreads, 0, stream>>>(a);
+      launch_after("rope", kernel, {blocks_for(units, kThreads), kThreads}, a.device(), a);
     } else {
-      pair_kernel<T><<<blocks_for(a.out.numel() / 2, kThreads), kThreads, 0, stream>>>(a);
+      launch_after("rope", pair_kernel<T>, {blocks_for(a.out.numel() / 2, kThreads), kThreads}, a.device(), a);
     }
-    check_launch("rope");
   });
 }
 

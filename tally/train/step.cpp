@@ -21,12 +21,12 @@ namespace {
 double value_of(const Tensor& x) { return x.device().kind == DeviceKind::kMeta ? 0 : x.item(); }
 
 // Forward and backward; `loss_out` gets the loss.
-void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const Tensor& targets, int64_t index,
+void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const Tensor& targets, const Tensor& number,
                  const Tensor& loss_out) {
   ForwardContext context;
   context.training = true;
   context.seed = static_cast<uint64_t>(config.train.seed);
-  context.step = index;
+  context.step = number;
   Tensor loss;
   {
     PhaseGuard phase("forward");
@@ -53,7 +53,7 @@ void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const
 
 int64_t batch_bytes(const RunConfig& config) {
   const int64_t parts = config.train.accumulate, loss = config.model.dtype == "f64" ? 8 : 4;
-  return 2 * block_bytes(4 * parts * config.train.batch * config.context()) + block_bytes(loss * parts);
+  return 2 * block_bytes(4 * parts * config.train.batch * config.context()) + block_bytes(loss * parts) + block_bytes(8 * parts);
 }
 
 TrainState::TrainState(const RunConfig& config, Device device) : parts_(config.train.accumulate), replay_(device) {
@@ -67,7 +67,8 @@ TrainState::TrainState(const RunConfig& config, Device device) : parts_(config.t
   const bool f64 = config.model.dtype == "f64";
   losses_ = Tensor::empty({parts_}, f64 ? DType::kF64 : DType::kF32, device, Category::kOptimizer);
   totals_ = Tensor::empty({3}, DType::kF64, device, Category::kOptimizer);
-  report_ = PinnedBytes(3 * sizeof(double), device);
+  numbers_ = Tensor::empty({parts_}, DType::kI64, device, Category::kData);
+  report_ = PinnedBytes(8 * (3 + parts_), device);
   if (device.kind == DeviceKind::kCuda)
     for (PinnedBytes& host : host_) host = PinnedBytes(2 * 4 * ids.numel(), device);
 }
@@ -103,6 +104,12 @@ void TrainState::load_step(const FillBatch& fill) {
   copy_bytes_async(targets.raw().data, targets.device(), from + ids.numel(), kCpu, 4 * ids.numel());
 }
 
+void TrainState::number_step() {
+  auto* const from = static_cast<int64_t*>(report_.data()) + 3;
+  for (int64_t i = 0; i < parts_; ++i) from[i] = step * parts_ + i;
+  copy_bytes_async(numbers_.raw().data, numbers_.device(), from, kCpu, 8 * parts_);
+}
+
 void TrainState::prepare(int64_t of, const FillBatch& fill) {
   prepared_ = of;
   unprepared_ = nullptr;
@@ -116,10 +123,11 @@ void TrainState::prepare(int64_t of, const FillBatch& fill) {
 namespace {
 
 // The launches of a step.
-void work_of_step(const RunConfig& config, TrainState& state, const Tensor& losses, const Tensor& totals) {
+void work_of_step(const RunConfig& config, TrainState& state, const Tensor& numbers, const Tensor& losses,
+                  const Tensor& totals) {
   for (int64_t i = 0; i < config.train.accumulate; ++i)
     micro_batch(config, *state.model, state.batch_of(state.ids, i), state.batch_of(state.targets, i),
-                state.step * config.train.accumulate + i, losses.alias({}, {}, i));
+                slice(numbers, 0, i, i + 1), losses.alias({}, {}, i));
   const Tensor squares = gradient_squares(state.params);
   {
     PhaseGuard phase("optimizer");
@@ -137,8 +145,9 @@ StepResult train_step(const RunConfig& config, TrainState& state, const FillBatc
   result.rate = config.learning_rate(state.step);
   state.load_step(fill);
   state.optimizer->begin(result.rate);
-  state.replay_.run([&] { work_of_step(config, state, state.losses_, state.totals_); },
-                    config.model.dropout > 0 || launches_observed());
+  state.number_step();
+  state.replay_.run([&] { work_of_step(config, state, state.numbers_, state.losses_, state.totals_); },
+                    launches_observed());
   if (device.kind != DeviceKind::kMeta) {
     auto* const totals = static_cast<double*>(state.report_.data());
     copy_bytes_async(totals, kCpu, state.totals_.raw().data, device, 3 * sizeof(double));

@@ -22,7 +22,7 @@ struct StepResult {
   double rate = 0;       // learning rate used
 };
 
-// Bytes of the blocks of ids, targets and losses, which are there for all micro-batches of a step.
+// Bytes of the blocks of ids, targets, losses and numbers, which are there for all micro-batches of a step.
 int64_t batch_bytes(const RunConfig& config);
 
 // What a step works on, built in one way for every use.
@@ -45,16 +45,18 @@ struct TrainState {
   // All micro-batches of the next step: on the CPU written in place; for a card in page-locked memory and copied
   // without waiting. prepare() writes those of step `of` while the card works; what goes wrong is load_step's to throw.
   void load_step(const FillBatch& fill);
+  void number_step();
   void prepare(int64_t of, const FillBatch& fill);
   void write_step(int64_t of, const FillBatch& fill, int32_t* to_ids, int32_t* to_targets) const;
   int32_t* host(int64_t of) const { return static_cast<int32_t*>(host_[of % 2].data()); }
 
   int64_t parts_;
-  Tensor losses_;  // (accumulate) of the step
+  Tensor losses_;   // (accumulate) of the step
+  Tensor numbers_;  // (accumulate) i64: those of the run's micro-batches
   Tensor totals_;  // (3) f64: as StepTotalsArgs::totals
   Replay replay_;
   PinnedBytes host_[2];    // ids, then targets, of all micro-batches of an even and an odd step; for a card
-  PinnedBytes report_;     // totals_, read at the end of a step
+  PinnedBytes report_;     // totals_, read at the end of a step; then numbers_, written at its beginning
   int64_t prepared_ = -1;  // the step whose batches are in host_ already
   std::exception_ptr unprepared_;
 };
@@ -62,7 +64,7 @@ struct TrainState {
 // Step state.step: for each micro-batch forward and backward (the loss scaled by 1 / accumulate), then global norm,
 // clipping, optimizer, and the gradients are given back. Phases of the ledger: forward, backward, optimizer. The host
 // waits once, at the end, for loss and norm; a card repeats the launches by itself from the third step on (core/
-// replay.h) unless dropout, whose masks are the host's to number, is on.
+// replay.h).
 // Throws RunError "step 812: the loss is not finite; first bad tensor: blocks.3.attn.q.weight" (steps count from 1);
 // parameters and moments are then as before the step.
 StepResult train_step(const RunConfig& config, TrainState& state, const FillBatch& fill);
