@@ -3,74 +3,11 @@
 // depends on the row's length only: rows that do not begin at 16 bytes are read in aligned pieces that are shifted into
 // place. A last launch of one block joins losses and counts. Backward: one read and one write of every logit, possibly
 // in place. A target that is neither ignored nor a class gives a loss and gradients of NaN.
-#include "tally/ops/cross_entropy_kernels.h"
-
-#include "tally/ops/device.cuh"
+#include "tally/ops/cross_entropy_cuda.cuh"
 
 namespace tally::cuda {
 
 namespace {
-
-constexpr int kThreads = 256;
-constexpr int64_t kShortRow = 512;  // a warp instead of a block up to here
-
-__device__ __forceinline__ int64_t target_at(const View& targets, int64_t row) {
-  return targets.dtype == DType::kI64 ? targets.ptr<int64_t>()[row] : targets.ptr<int32_t>()[row];
-}
-
-__device__ __forceinline__ void unpack(const uint32_t (&w)[4], float (&x)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] = __uint_as_float(w[i]);
-}
-__device__ __forceinline__ void unpack(const uint32_t (&w)[4], float (&x)[8]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    x[2 * i] = __uint_as_float(w[i] << 16), x[2 * i + 1] = __uint_as_float(w[i] & 0xFFFF0000u);
-}
-
-// A vector from an address that is no multiple of 16: out of the two aligned ones that hold it, each of which has at
-// least one of its bytes, so no read leaves the memory block.
-template <class T>
-__device__ __forceinline__ void load_shifted(const T* p, float (&x)[kVector<T>]) {
-  const unsigned off = static_cast<unsigned>(reinterpret_cast<uintptr_t>(p) % 16);
-  const uint4* const base = reinterpret_cast<const uint4*>(reinterpret_cast<const char*>(p) - off);
-  const uint4 a = base[0], b = base[1];
-  const uint32_t w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-  const unsigned words = off / 4, bits = off % 4 * 8;
-  uint32_t from[5], to[4];
-#pragma unroll
-  for (int i = 0; i < 5; ++i)
-    from[i] = words == 0 ? w[i] : words == 1 ? w[i + 1] : words == 2 ? w[i + 2] : w[i + 3 < 8 ? i + 3 : 7];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(from[i], from[i + 1], bits);
-  unpack(to, x);
-}
-
-enum class Access { kAligned, kShifted, kStrided };
-
-// Elements [at, at + kVector) of a row of n; -inf beyond its end.
-template <class T>
-__device__ __forceinline__ void load_piece(const T* row, int64_t step, Access access, int64_t at, int64_t n,
-                                           float (&x)[kVector<T>]) {
-  if (at + kVector<T> <= n && access == Access::kAligned) {
-    load_vector(row + at, x);
-  } else if (at + kVector<T> <= n && access == Access::kShifted) {
-    load_shifted(row + at, x);
-  } else {
-#pragma unroll
-    for (int j = 0; j < kVector<T>; ++j) x[j] = at + j < n ? load_one(row + (at + j) * step) : -INFINITY;
-  }
-}
-
-// e^x by the hardware's 2^x; results below 2^-126 become 0.
-__device__ __forceinline__ float exp_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.44269504f)));
-  return y;
-}
-
-// The shift of exponentials below a maximum: a row of -inf has none.
-__device__ __forceinline__ float shift_of(float most) { return most == -INFINITY ? 0.0f : most; }
 
 template <class T, int kBlock>
 __global__ void __launch_bounds__(kBlock)
@@ -93,7 +30,7 @@ __global__ void __launch_bounds__(kBlock)
                                                                      : Access::kShifted;
     float at_target = NAN;
     if (threadIdx.x == 0 && target >= 0 && target < n) at_target = load_one(x + target * step);
-    float most = -INFINITY, sum = 0;
+    OnlineSum so_far;
     for (int64_t at = threadIdx.x * kV; at < n; at += kAhead * kBlock * kV) {
       float v[kAhead][kV];
       if (access == Access::kAligned && at + (kAhead - 1) * kBlock * kV + kV <= n) {  // no branch between the loads
@@ -106,76 +43,29 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
         for (int u = 0; u < kAhead; ++u) load_piece(x, step, access, at + u * kBlock * kV, n, v[u]);
       }
-      float top = most;
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u)
-#pragma unroll
-        for (int j = 0; j < kV; ++j) top = fmaxf(top, v[u][j]);
-      const float shift = shift_of(top);
-      sum *= exp_fast(most - shift);
-      most = top;
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        float part = 0;
-#pragma unroll
-        for (int j = 0; j < kV; ++j) part += exp_fast(v[u][j] - shift);
-        sum += part;
-      }
+      so_far.add(v);
     }
-    const float shift = shift_of(block_max<kBlock>(most, shared));
-    sum = block_sum<kBlock>(sum * exp_fast(most - shift), shared);
+    float shift, sum;
+    so_far.join<kBlock>(shared, shift, sum);
     if (threadIdx.x == 0) stats[0] = shift, stats[1] = sum, *loss = logf(sum) - (at_target - shift);
   }
 }
-
-constexpr int kFinishThreads = 1024;
 
 // The count and, but for kNone, the sum or mean, by one block.
 __global__ void __launch_bounds__(kFinishThreads)
     finish_kernel(const __grid_constant__ CrossEntropyArgs a, int64_t rows) {
   __shared__ float shared[kFinishThreads / kWarp];
-  __shared__ unsigned long long count;
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
   float total = 0;
-  unsigned mine = 0;
   const float* const losses = a.losses.ptr<float>();
 #pragma unroll 4
-  for (int64_t row = threadIdx.x; row < rows; row += kFinishThreads) {
-    mine += target_at(a.targets, row) != a.ignore_index;
-    total += losses[row];
-  }
-  mine = __reduce_add_sync(kAll, mine);
-  if (threadIdx.x % kWarp == 0) atomicAdd(&count, static_cast<unsigned long long>(mine));
-  total = block_sum<kFinishThreads>(total, shared);  // has a barrier after the additions to count
+  for (int64_t row = threadIdx.x; row < rows; row += kFinishThreads) total += losses[row];
+  const float valid = block_count<kFinishThreads>(a.targets, rows, a.ignore_index);
+  total = block_sum<kFinishThreads>(total, shared);
   if (threadIdx.x != 0) return;
-  const float valid = static_cast<float>(count);
   a.count.ptr<float>()[0] = valid;
   if (a.reduction == Reduction::kSum) a.out.ptr<float>()[0] = total;
   if (a.reduction == Reduction::kMean) a.out.ptr<float>()[0] = __fdiv_rn(total, valid);
 }
-
-// What a row's gradients are made of.
-struct RowGradient {
-  float shift, factor, g;
-  int64_t target;
-
-  __device__ __forceinline__ float probability(float x) const { return __fmul_rn(exp_fast(x - shift), factor); }
-  __device__ __forceinline__ float operator()(float x, int64_t column) const {
-    const float p = probability(x);
-    return column == target ? __fsub_rn(p, g) : p;
-  }
-  // Columns from `first` on; one question for all of them whether the target is there.
-  template <int kV>
-  __device__ __forceinline__ void run(float (&x)[kV], int64_t first) const {
-#pragma unroll
-    for (int j = 0; j < kV; ++j) x[j] = probability(x[j]);
-    if (target < first || target >= first + kV) return;
-#pragma unroll
-    for (int j = 0; j < kV; ++j)
-      if (first + j == target) x[j] = __fsub_rn(x[j], g);
-  }
-};
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) gradient_kernel(const __grid_constant__ CrossEntropyBackwardArgs a,
@@ -223,12 +113,6 @@ __global__ void __launch_bounds__(kThreads) gradient_kernel(const __grid_constan
       }
     }
   }
-}
-
-Dims outer_of(const View& v) {
-  Dims outer = v.size;
-  --outer.rank;
-  return outer;
 }
 
 constexpr int64_t kMostBlocks = int64_t{1} << 30;

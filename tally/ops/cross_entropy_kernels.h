@@ -43,10 +43,25 @@ struct CrossEntropyBackwardArgs {
   }
 };
 
+// Both at once, for training: the losses of the rows and the gradient of their sum, with the numbers of the two kernels
+// above (kNone; kSum with a gradient of 1). A row is read from memory once, as its gradient is made while it is near.
+// losses (rows), count (1); dlogits may be logits. Counted as the two.
+struct CrossEntropyFusedArgs {
+  static constexpr const char* name = "cross_entropy_fused";
+  View logits, targets, count, losses, dlogits;
+  int64_t ignore_index;
+  Device device() const { return dlogits.device; }
+  Cost cost() const {
+    return {0, 7 * logits.numel() + 5 * targets.numel(), logits.bytes() + targets.bytes(),
+            count.bytes() + losses.bytes() + dlogits.bytes(), 0};
+  }
+};
+
 #ifdef TALLY_ISA
 namespace TALLY_ISA {
 void cross_entropy(const CrossEntropyArgs&);
 void cross_entropy_backward(const CrossEntropyBackwardArgs&);
+void cross_entropy_fused(const CrossEntropyFusedArgs&);
 }  // namespace TALLY_ISA
 #endif
 

@@ -2,8 +2,10 @@
 
 #include <limits>
 
+#include "tally/core/tape.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/gather.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -63,6 +65,47 @@ const bool gradient_reference =
       }
     });
 
+const bool fused_reference = register_reference<CrossEntropyFusedArgs>([](const CrossEntropyFusedArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
+  auto x = io.in(a.logits);
+  auto targets = io.index(a.targets);
+  auto &count = io.out(a.count), &losses = io.out(a.losses), &dx = io.out(a.dlogits);
+  const int64_t n = a.logits.size[a.logits.rank() - 1], rows = a.targets.numel();
+  double counted = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool ignored = targets(row) == static_cast<double>(a.ignore_index);
+    const int64_t at = row * n + (ignored ? 0 : static_cast<int64_t>(targets(row)));
+    N most = -std::numeric_limits<double>::infinity(), sum = 0.0;
+    for (int64_t i = 0; i < n; ++i) most = num_max(most, x.flat(row * n + i));
+    for (int64_t i = 0; i < n; ++i) sum += num_exp(x.flat(row * n + i) - most);
+    const N loss = num_log(sum) - (x.flat(at) - most), factor = N(1.0) / sum;
+    for (int64_t i = 0; i < n; ++i) {
+      const N p = num_exp(x.flat(row * n + i) - most) * factor;
+      dx.flat(row * n + i) = ignored ? N(0.0) : p;
+    }
+    const N less = dx.flat(at) - N(1.0);
+    if (!ignored) dx.flat(at) = less;
+    losses.flat(row) = ignored ? N(0.0) : loss;
+    counted += !ignored;
+  }
+  count(0) = counted;
+});
+
+// Losses and the gradient of their sum, which is written over the logits with `over`.
+struct Fused {
+  Tensor losses, count, dlogits;
+};
+Fused fused(const Tensor& logits, const Tensor& targets, int64_t ignore_index, bool over) {
+  NoGrad quiet;
+  const Tensor ids = flat_index(targets);
+  const DType sums = logits.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  const auto make = [&](const Dims& size, DType t) { return Tensor::empty(size, t, logits.device()); };
+  const Fused r{make(targets.sizes(), sums), make(Dims(1), sums), over ? logits : make(logits.sizes(), logits.dtype())};
+  launch(&Kernels::cross_entropy_fused,
+         CrossEntropyFusedArgs{logits.raw(), ids.raw(), r.count.raw(), r.losses.raw(), r.dlogits.raw(), ignore_index});
+  return r;
+}
+
 constexpr Reduction kReductions[] = {Reduction::kMean, Reduction::kSum, Reduction::kNone};
 
 TEST(CrossEntropy, Cases) {
@@ -78,6 +121,48 @@ TEST(CrossEntropy, Cases) {
                        {{logits}, {rows, Input::kIndex, classes}},
                        [=](const auto& x) { return cross_entropy(x[0], x[1], ignore, reduction); }});
         }
+}
+
+TEST(CrossEntropy, FusedCases) {
+  for (const Dims& rows : {Dims(), Dims(5), Dims(2, 3), Dims(40), Dims(0)})
+    for (const int64_t classes : {1, 4, 17, 64, 1030})
+      for (const int64_t ignore : {-100, 2}) {
+        if (rows.numel() * classes > 6000) continue;
+        Dims logits = rows;
+        logits[logits.rank++] = classes;
+        run_op_case({"cross_entropy_fused " + str(logits),
+                     {{logits, Input::kNormal, 0, false}, {rows, Input::kIndex, classes}},
+                     [=](const auto& x) { return fused(x[0], x[1], ignore, false).dlogits; }});
+      }
+}
+
+// The two kernels' bits, on every device; over the logits or beside them, whatever the alignment of a row.
+TEST(CrossEntropy, FusedHasTheBitsOfTwoKernels) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, classes] :
+         {std::tuple(9, 1), {70, 31}, {5, 512}, {6, 513}, {5, 4099}, {4, 50257}, {3, 57345}, {3, 128256}}) {
+      const Tensor x = to(random_tensor({Dims(rows, classes)}, dtype, 3), test_device());
+      std::vector<int32_t> wanted(static_cast<size_t>(rows));
+      for (int i = 0; i < rows; ++i) wanted[i] = i % 4 == 1 ? -100 : i * 7919 % classes;
+      wanted[0] = classes - 1;
+      const Tensor ids = to(Tensor::from(wanted, Dims(rows)), test_device());
+      Tensor leaf = x.detach();
+      leaf.set_requires_grad();
+      const Tensor each = cross_entropy(leaf, ids, -100, Reduction::kNone);
+      Tensor ones = Tensor::empty(each.sizes(), each.dtype(), each.device());
+      fill_(ones, 1);
+      backward(each, ones);
+      const std::vector<double> gradient = leaf.grad().to_vector();
+      const std::string what = std::to_string(classes) + " classes in " + name_of(dtype);
+      for (const bool over : {false, true}) {
+        Tensor copy = Tensor::empty(x.sizes(), dtype, x.device());
+        copy_(copy, x);
+        const Fused f = fused(copy, ids, -100, over);
+        EXPECT_EQ(f.losses.to_vector(), each.to_vector()) << what;
+        EXPECT_EQ(f.dlogits.to_vector(), gradient) << what;
+        EXPECT_EQ(f.count.to_vector(), std::vector<double>(1, rows - (rows + 2) / 4)) << what;
+      }
+    }
 }
 
 TEST(CrossEntropy, TargetsInI64) {

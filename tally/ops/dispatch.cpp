@@ -122,6 +122,7 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::softmax_backward),
           row(&K::cross_entropy),
           row(&K::cross_entropy_backward),
+          row(&K::cross_entropy_fused),
           row(&K::rope_table),
           row(&K::rope),
           row(&K::embedding),

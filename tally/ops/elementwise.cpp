@@ -50,7 +50,7 @@ Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType
   padded.rank = gradient.dim();
   for (int i = 1; i <= padded.rank; ++i) padded[padded.rank - i] = i <= size.rank ? size[size.rank - i] : 1;
   Tensor out = Tensor::empty(padded, dtype, gradient.device(), category);
-  launch(&Kernels::reduce, ReduceArgs{gradient.raw(), out.raw(), ReduceOp::kSum, 1.0});
+  reduce_(ReduceOp::kSum, gradient, out);
   return out.alias(size, contiguous_strides(size), 0);
 }
 

@@ -41,6 +41,7 @@ struct Kernels {
   Kernel<SoftmaxBackwardArgs> softmax_backward = nullptr;
   Kernel<CrossEntropyArgs> cross_entropy = nullptr;
   Kernel<CrossEntropyBackwardArgs> cross_entropy_backward = nullptr;
+  Kernel<CrossEntropyFusedArgs> cross_entropy_fused = nullptr;
   Kernel<RopeTableArgs> rope_table = nullptr;
   Kernel<RopeArgs> rope = nullptr;
   Kernel<EmbeddingArgs> embedding = nullptr;

@@ -25,6 +25,7 @@ constexpr Kernels kTable = {
     .softmax_backward = softmax_backward,
     .cross_entropy = cross_entropy,
     .cross_entropy_backward = cross_entropy_backward,
+    .cross_entropy_fused = cross_entropy_fused,
     .rope_table = rope_table,
     .rope = rope,
     .embedding = embedding,

@@ -9,6 +9,7 @@
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/matmul.h"
+#include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -48,10 +49,6 @@ void product(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate)
 void binary(BinaryOp op, const Tensor& a, const Tensor& b, const Tensor& out) {
   launch(&Kernels::binary,
          BinaryArgs{broadcast_to(a, out.sizes()).raw(), broadcast_to(b, out.sizes()).raw(), out.raw(), op});
-}
-
-void reduce(ReduceOp op, const Tensor& x, const Tensor& out) {
-  launch(&Kernels::reduce, ReduceArgs{x.raw(), out.raw(), op, 1.0});
 }
 
 // As Backward has them, before there is one.
@@ -99,34 +96,37 @@ Result in_chunks(const Tensor& x, const Tensor& weight, const Tensor& targets, i
   const auto scratch = [&](const Dims& size, DType dtype) {
     return Tensor::empty(size, dtype, device, Category::kWorkspace);
   };
-  const Tensor buffer = scratch(Dims(chunk, classes), x.dtype()), stats = scratch(Dims(chunk, 2), sums);
+  const bool gradients = x_needs || weight_needs;
+  const Tensor buffer = scratch(Dims(chunk, classes), x.dtype());
+  const Tensor stats = gradients ? Tensor{} : scratch(Dims(chunk, 2), sums);
   const Tensor losses = scratch(Dims(n), sums), counts = scratch(Dims(chunks), sums);
   Tensor pair = scratch(Dims(2), sums);  // the number of targets, once all are counted, and 1
   fill_(pair, 1.0);
-  const Tensor count = part(pair, 0, 1), one = part(pair, 1, 2);
+  const Tensor count = part(pair, 0, 1);
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = i * chunk, end = std::min(n, begin + chunk);
     const Tensor logits = part(buffer, 0, end - begin), ids_of = part(ids, begin, end);
-    const Tensor stats_of = part(stats, 0, end - begin), counted = part(counts, i, i + 1);
-    const Tensor out = part(losses, begin, end);
+    const Tensor counted = part(counts, i, i + 1), out = part(losses, begin, end);
     product(logits, part(rows, begin, end), flipped(w), false);
-    launch(&Kernels::cross_entropy, CrossEntropyArgs{logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(),
-                                                     out.raw(), out.raw(), ignore_index, Reduction::kNone});
-    if (!x_needs && !weight_needs) continue;
-    PhaseGuard phase("backward");  // where the same work is accounted when it is not in chunks
-    launch(&Kernels::cross_entropy_backward,
-           CrossEntropyBackwardArgs{one.raw(), logits.raw(), ids_of.raw(), stats_of.raw(), counted.raw(), logits.raw(),
-                                    ignore_index, Reduction::kSum});
+    if (!gradients) {
+      launch(&Kernels::cross_entropy,
+             CrossEntropyArgs{logits.raw(), ids_of.raw(), part(stats, 0, end - begin).raw(), counted.raw(), out.raw(),
+                              out.raw(), ignore_index, Reduction::kNone});
+      continue;
+    }
+    PhaseGuard phase("backward");  // where gradients are accounted when they are not in chunks
+    launch(&Kernels::cross_entropy_fused,
+           CrossEntropyFusedArgs{logits.raw(), ids_of.raw(), counted.raw(), out.raw(), logits.raw(), ignore_index});
     add_gradients(r, dx, rows, w, logits, begin, end);
   }
   const Tensor total = scratch(Dims(1), sums);
-  reduce(ReduceOp::kSum, losses, total);
-  reduce(ReduceOp::kSum, counts, count);
+  reduce_(ReduceOp::kSum, losses, total);
+  reduce_(ReduceOp::kSum, counts, count);
   r.loss = Tensor::empty(Dims(), sums, device);
   binary(BinaryOp::kDiv, total, count, r.loss.alias(Dims(1), Dims(1), 0));
-  if (x_needs || weight_needs) {
+  if (gradients) {
     r.valid = Tensor::empty(Dims(1), sums, device);
-    reduce(ReduceOp::kMax, pair, r.valid);
+    reduce_(ReduceOp::kMax, pair, r.valid);
   }
   return r;
 }

@@ -49,7 +49,7 @@ Tensor with_axes(const Tensor& t, const Dims& size, int mask, bool keepdim, bool
 // The values; not recorded.
 Tensor reduced(ReduceOp op, const Tensor& x, int mask, bool keepdim, double scale) {
   Tensor out = Tensor::empty(reduced_size(x.sizes(), mask, true), x.dtype(), x.device());
-  launch(&Kernels::reduce, ReduceArgs{x.raw(), out.raw(), op, scale});
+  reduce_(op, x, out, scale);
   const Dims size = reduced_size(x.sizes(), mask, keepdim);
   return out.alias(size, contiguous_strides(size), 0);
 }
@@ -69,7 +69,7 @@ Tensor scaled_sum(const Tensor& x, int mask, bool keepdim, double scale) {
         Tensor g = b.take_grad();
         if (factor != 1.0) {  // a reduction over no axis, on the smaller side
           Tensor scaled = Tensor::empty(g.sizes(), g.dtype(), g.device());
-          launch(&Kernels::reduce, ReduceArgs{g.raw(), scaled.raw(), ReduceOp::kSum, factor});
+          reduce_(ReduceOp::kSum, g, scaled, factor);
           g = scaled;
         }
         Tensor dx = b.empty(0);
@@ -81,6 +81,16 @@ Tensor scaled_sum(const Tensor& x, int mask, bool keepdim, double scale) {
 }
 
 }  // namespace
+
+void reduce_(ReduceOp op, const Tensor& x, const Tensor& out, double scale) {
+  ReduceArgs args{x.raw(), out.raw(), op, scale, {}};
+  Tensor scratch;
+  if (const int64_t n = reduce_scratch(args.x, args.out, target_of(x.device())); n > 0) {
+    scratch = Tensor::empty(Dims(n), DType::kF32, x.device(), Category::kWorkspace);
+    args.scratch = scratch.raw();
+  }
+  launch(&Kernels::reduce, args);
+}
 
 Tensor sum(const Tensor& x, const Dims& axes, bool keepdim) {
   return scaled_sum(x, axes_mask("sum", x, axes), keepdim, 1.0);

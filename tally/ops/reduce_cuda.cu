@@ -2,8 +2,9 @@
 // by that number, so a result depends on its own elements, their count and the dtype only, not on strides. Where x's
 // last axis is reduced, 4 threads, a warp or a block have an output, each thread whole vectors of it; else a thread has
 // a vector of neighbouring outputs (columns) and, of many elements, every 16th or 128th, which shared memory joins. Of
-// very many elements, as for the gradient of a bias, the blocks of a cluster have a share each. Where strides do not
-// allow vectors the same numbers are fetched one by one.
+// very many elements blocks have a share each: of neighbours those of a cluster; of columns, as for the gradient of a
+// bias, blocks that leave their sums in scratch for a second launch. Where strides do not allow vectors the same
+// numbers are fetched one by one.
 #include "tally/ops/device_rows.cuh"
 #include "tally/ops/reduce_kernels.h"
 
@@ -20,8 +21,10 @@ struct Reduction {
   Space to;             // of out
   int64_t outputs, elements;
   float scale;
-  int blocks;  // that share the elements of an output
-  bool wide;   // out is f32 where x is bf16
+  bool narrow;          // out is bf16, else f32
+  int blocks = 1;       // of a cluster, that share the elements of an output
+  int64_t share = 0;    // elements of a share of columns; 0: all
+  float* scratch = {};  // (shares, outputs)
 };
 
 template <ReduceOp op>
@@ -31,14 +34,14 @@ __device__ __forceinline__ N joined(N x, N so_far) {
   if constexpr (op == ReduceOp::kSum) return so_far + x;
   return x > so_far || x != x ? x : so_far;  // NaN wins
 }
-template <class T, ReduceOp op>
+template <ReduceOp op>
 __device__ __forceinline__ void write_result(const Reduction& a, int64_t output, float x) {
   if constexpr (op == ReduceOp::kSum) x *= a.scale;
   const int64_t at = offset_in(a.to, output);
-  if (a.wide) {
-    static_cast<float*>(a.out)[at] = x;
+  if (a.narrow) {
+    store_one(static_cast<bf16*>(a.out) + at, x);
   } else {
-    store_one(static_cast<T*>(a.out) + at, x);
+    static_cast<float*>(a.out)[at] = x;
   }
 }
 
@@ -114,26 +117,26 @@ __global__ void __launch_bounds__(kThreads) row_kernel(const __grid_constant__ R
         sync_cluster();  // nobody ends or writes again before it was read
       }
     }
-    if (block == 0 && t == 0 && k < a.outputs) write_result<T, op>(a, k, all);
+    if (block == 0 && t == 0 && k < a.outputs) write_result<op>(a, k, all);
   }
 }
 
 // ---- the last axis is kept
 
 constexpr int kColumnThreads = 512;
-constexpr int kColumnLoads = 8;  // few blocks have the work, so each keeps many loads under way
+constexpr int kColumnLoads = 8;
 
-// kColumnThreads / lanes threads side by side have a vector of outputs each; `lanes` share the elements out.
+// kColumnThreads / lanes threads side by side have a vector of outputs each; `lanes` share the elements out. Blocks
+// (x, y) have share y.
 template <class T, ReduceOp op, bool kFast>
 __global__ void __launch_bounds__(kColumnThreads, kFast ? 2 : 1)
     column_kernel(const __grid_constant__ Reduction a, int lanes) {
   constexpr int kV = kVector<T>;
   __shared__ float shared[kV][kColumnThreads];
   const int thread = static_cast<int>(threadIdx.x), width = kColumnThreads / lanes;
-  const int lane = thread / width, column = thread % width, block = static_cast<int>(blockIdx.x) % a.blocks;
-  const int64_t stride = int64_t{lanes} * a.blocks, rounds = gridDim.x / a.blocks;
-  const int64_t vectors = (a.outputs + kV - 1) / kV;
-  for (int64_t begin = blockIdx.x / a.blocks * int64_t{width}; begin < vectors; begin += rounds * width) {
+  const int lane = thread / width, column = thread % width;
+  const int64_t stride = lanes, vectors = (a.outputs + kV - 1) / kV;
+  for (int64_t begin = blockIdx.x * int64_t{width}; begin < vectors; begin += int64_t{gridDim.x} * width) {
     const int64_t first = (begin + column) * kV;
     const int valid = static_cast<int>(a.outputs - first < kV ? a.outputs - first : kV);  // may be below 0
     const T* p[kFast ? 1 : kV];
@@ -143,8 +146,11 @@ __global__ void __launch_bounds__(kColumnThreads, kFast ? 2 : 1)
     float sums[kV];
 #pragma unroll
     for (int j = 0; j < kV; ++j) sums[j] = kNeutral<op>;
-    const int64_t elements = valid > 0 ? a.elements : 0;
-    int64_t r = int64_t{block} * lanes + lane;
+    int64_t r = lane, elements = valid > 0 ? a.elements : 0;
+    if (a.share > 0) {
+      r += blockIdx.y * a.share;
+      elements = min(elements, (blockIdx.y + 1) * a.share);
+    }
     if (kFast && a.reduced.size.rank == 1) {
       const T* from = p[0] + r * a.reduced.stride.v[0];
       const int64_t step = stride * a.reduced.stride.v[0];
@@ -188,22 +194,18 @@ __global__ void __launch_bounds__(kColumnThreads, kFast ? 2 : 1)
       }
 #pragma unroll
       for (int j = 0; j < kV; ++j) sums[j] = shared[j][column];
-      if (a.blocks > 1) {
-        sync_cluster();
-        if (block == 0 && lane == 0) {
-          for (int other = 1; other < a.blocks; ++other) {
-#pragma unroll
-            for (int j = 0; j < kV; ++j) sums[j] = joined<op>(read_block(&shared[j][column], other), sums[j]);
-          }
-        }
-        sync_cluster();
-      }
       __syncthreads();  // before shared is written again
     }
-    if (block > 0 || lane > 0) continue;
+    if (lane > 0) continue;
 #pragma unroll
-    for (int j = 0; j < kV; ++j)
-      if (j < valid) write_result<T, op>(a, first + j, sums[j]);
+    for (int j = 0; j < kV; ++j) {
+      if (j >= valid) continue;
+      if (a.share > 0) {
+        a.scratch[blockIdx.y * a.outputs + first + j] = sums[j];
+      } else {
+        write_result<op>(a, first + j, sums[j]);
+      }
+    }
   }
 }
 
@@ -310,23 +312,13 @@ unsigned reduced_axes(const View& x, const View& out) {
     if (x.size.v[axis] != out.size.v[axis]) axes |= 1u << axis;
   return axes;
 }
-bool last_axis_kept(const View& x, unsigned axes) {
-  for (int axis = x.size.rank - 1; axis >= 0; --axis)
-    if (x.size.v[axis] != 1) return (axes >> axis & 1u) == 0;
-  return false;
-}
-
-// Blocks that share an output's elements.
-int blocks_of(const Reduction& a, int64_t most_alone, Device device) {
-  return a.elements > most_alone ? cluster_blocks(device, kCluster) : 1;
-}
 
 template <class T, ReduceOp op>
 void rows(Reduction a, Device device) {
   // One run of neighbours, and each output's begin aligned: whole vectors.
   const bool fast = a.reduced.size.rank == 1 && a.reduced.stride.v[0] == 1 && a.elements % kVector<T> == 0 &&
                     aligned<T>(a.x, 0) && aligned<T>(a.x, a.kept);
-  a.blocks = blocks_of(a, 65536, device);
+  a.blocks = a.elements > 65536 ? cluster_blocks(device, kCluster) : 1;
   const bool alone = a.elements > 4096;
   const int group = alone ? kLongThreads : a.elements > 64 ? kWarp : 4, threads = alone ? kLongThreads : kRowThreads;
   const auto kernel = alone  ? fast ? row_kernel<T, op, true, kLongThreads> : row_kernel<T, op, false, kLongThreads>
@@ -342,26 +334,29 @@ void columns(Reduction a, Device device) {
   bool fast = last >= 0 && a.kept.stride.v[last] == 1 && a.kept.size.v[last] % kVector<T> == 0 && aligned<T>(a.x, 0) &&
               aligned<T>(a.x, a.reduced);
   for (int axis = 0; axis < last; ++axis) fast = fast && aligned<T>(a.x, a.kept.stride.v[axis]);
-  a.blocks = blocks_of(a, 4096, device);
-  const int lanes = a.elements <= 16 ? 1 : a.elements <= 512 ? 16 : 128;
-  const unsigned clusters = blocks_for(parts(a.outputs, kVector<T>), kColumnThreads / lanes, kMostBlocks);
-  launch_clusters(ReduceArgs::name, fast ? column_kernel<T, op, true> : column_kernel<T, op, false>, clusters, a.blocks,
-                  kColumnThreads, device, a, lanes);
+  // A share has 16 lanes: 32 threads side by side read 512 bytes of a row.
+  const int64_t shares = reduce_shares(a.elements);
+  const int lanes = a.elements <= 16 ? 1 : a.elements <= 512 || shares > 1 ? 16 : 128;
+  if (shares > 1) a.share = parts(a.elements, shares);
+  const dim3 blocks(blocks_for(parts(a.outputs, kVector<T>), kColumnThreads / lanes, kMostBlocks),
+                    static_cast<unsigned>(shares));
+  const auto kernel = fast ? column_kernel<T, op, true> : column_kernel<T, op, false>;
+  kernel<<<blocks, kColumnThreads, 0, stream_of(device)>>>(a, lanes);
+  check_launch(ReduceArgs::name);
+  if (shares == 1) return;
+  Reduction joint = a;  // of the shares
+  joint.x = a.scratch, joint.share = 0, joint.elements = shares;
+  joint.kept = {Dims(a.outputs), Dims(1)}, joint.reduced = {Dims(shares), Dims(a.outputs)};
+  columns<float, op>(joint, device);
 }
 
 template <ReduceOp op>
 void reduce_with(const ReduceArgs& a) {
   const unsigned axes = reduced_axes(a.x, a.out);
-  Reduction r = {a.x.data,
-                 a.out.data,
-                 space_of(a.x, ~axes),
-                 space_of(a.x, axes),
-                 space_of(a.out, ~0u),
-                 a.out.numel(),
-                 1,
-                 static_cast<float>(a.scale),
-                 1,
-                 a.out.dtype != a.x.dtype};
+  Reduction r = {
+      a.x.data,      a.out.data, space_of(a.x, ~axes),        space_of(a.x, axes),        space_of(a.out, ~0u),
+      a.out.numel(), 1,          static_cast<float>(a.scale), a.out.dtype == DType::kBF16};
+  r.scratch = a.scratch.ptr<float>();
   for (int axis = 0; axis < a.x.size.rank; ++axis)
     if (axes >> axis & 1u) r.elements *= a.x.size.v[axis];
   if (a.x.dtype == DType::kF64) {
@@ -370,7 +365,7 @@ void reduce_with(const ReduceArgs& a) {
   }
   with_float(ReduceArgs::name, a.x.dtype, [&](auto type) {
     using T = decltype(type);
-    if (last_axis_kept(a.x, axes)) return columns<T, op>(r, a.device());
+    if (keeps_last_axis(a.x, a.out)) return columns<T, op>(r, a.device());
     rows<T, op>(r, a.device());
   });
 }
@@ -399,7 +394,7 @@ void max_backward(const MaxBackwardArgs& a) {
               a.max.numel(),
               1};
   s.elements = a.x.numel() / s.outputs;
-  const int lanes = last_axis_kept(a.x, axes) ? 1 : kWarp;
+  const int lanes = keeps_last_axis(a.x, a.max) ? 1 : kWarp;
   with_float(MaxBackwardArgs::name, a.x.dtype, [&](auto type) {
     using T = decltype(type);
     const bool fast = s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 && s.reduced_dx.size.rank == 1 &&

@@ -212,11 +212,41 @@ void add_products(std::vector<OpCase>& all) {
   all.push_back(function("attention", "product", {one, many, many}, causal, false));
 }
 
-// The loss of 32 sequences of 1,024 tokens, the optimizer of GPT-2 XL, rotations that the second cache cannot hold.
+// Loss and gradient over the logits, as training takes them a chunk of rows at a time. From the second call on the
+// logits are the gradient of the call before, which takes the same time.
+OpCase fused_cross_entropy_case(const char* size, int64_t rows, int64_t classes) {
+  const auto make = [=] {
+    const Tensor x = bench_values(Dims(rows, classes), 1), ids = bench_ids(Dims(rows), classes, 2);
+    const Tensor losses = Tensor::empty(Dims(rows), DType::kF32, x.device()),
+                 count = Tensor::empty(Dims(1), DType::kF32, x.device());
+    const auto forward = [=] {
+      launch(&Kernels::cross_entropy_fused,
+             CrossEntropyFusedArgs{x.raw(), ids.raw(), count.raw(), losses.raw(), x.raw(), -100});
+      return losses;
+    };
+    return OpCall{{{"a", x}, {"ids", ids}}, forward, false};
+  };
+  return {"cross_entropy fused", fmt::format("{} x {}", rows, classes), size, make};
+}
+
+// The gradient of a bias: the f32 sum of many rows.
+OpCase bias_gradient_case(const char* size, int64_t rows, int64_t columns) {
+  const auto make = [=] {
+    const Tensor x = bench_values(Dims(rows, columns), 1),
+                 out = Tensor::empty(Dims(1, columns), DType::kF32, x.device(), Category::kGradient);
+    return OpCall{{{"a", x}}, [=] { return reduce_(ReduceOp::kSum, x, out), out; }, false};
+  };
+  return {"bias gradient", fmt::format("{} x {}", rows, columns), size, make};
+}
+
+// The loss of 32 sequences of 1,024 tokens, gradients of GPT-2's biases, the optimizer of GPT-2 XL, rotations that the
+// second cache cannot hold.
 void add_large(std::vector<OpCase>& all, const char* size) {
   const int64_t rows = 32768, classes = 50304;
   all.push_back(indexed("cross_entropy", size, fmt::format("{} x {}", rows, classes), Dims(rows, classes), Dims(rows),
                         classes, [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
+  all.push_back(fused_cross_entropy_case(size, rows, classes));
+  for (const int64_t columns : {768, 3072}) all.push_back(bias_gradient_case(size, 65536, columns));
   all.push_back(clipped_adamw_case(size, 1'560'000'000));
   all.push_back(function("rope", size, {Dims(32, 4096, 16, 128)}, [table = Tensor()](const Values& v) mutable {
     if (!table.defined()) table = rope_table(v[0].size(1), 128, 10000, 0, v[0].device());

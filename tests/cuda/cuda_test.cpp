@@ -261,6 +261,46 @@ TEST(Cuda, CrossEntropy) {
       }
 }
 
+// More rows than blocks, so that a block fetches the next row while it writes one; rows that do not begin at 16 bytes,
+// rows longer than shared memory, a warp a row. The bits of the two kernels, over the logits.
+TEST(Cuda, FusedCrossEntropy) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, classes] :
+         {std::tuple(600, 50304), {600, 50257}, {300, 128256}, {2500, 4099}, {9000, 300}}) {
+      std::vector<int32_t> wanted = zipf_ids(rows, classes);
+      for (size_t i = 0; i < wanted.size(); i += 7) wanted[i] = -100;
+      const Tensor ids = to(Tensor::from(wanted, Dims(rows)), cuda_device());
+      Tensor x = to(values({rows, classes}, dtype, 4), cuda_device());
+      x.set_requires_grad();
+      const Tensor total = cross_entropy(x, ids, -100, Reduction::kSum);
+      const Tensor each = cross_entropy(x.detach(), ids, -100, Reduction::kNone);
+      backward(total);
+      NoGrad quiet;
+      const Tensor over = x.detach(), losses = Tensor::empty(Dims(rows), DType::kF32, cuda_device()),
+                   count = Tensor::empty(Dims(1), DType::kF32, cuda_device());
+      launch(&Kernels::cross_entropy_fused,
+             CrossEntropyFusedArgs{over.raw(), ids.raw(), count.raw(), losses.raw(), over.raw(), -100});
+      EXPECT_EQ(losses.to_vector(), each.to_vector());
+      EXPECT_TRUE(over.to_vector() == x.grad().to_vector()) << rows << " x " << classes << " " << name_of(dtype);
+      EXPECT_EQ(count.item(), rows - (rows + 6) / 7);
+    }
+}
+
+// Sums over many rows in shares, against f64: a bias's gradient, few columns, columns that are no whole vectors.
+TEST(Cuda, SumsOfColumns) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, columns] :
+         {std::tuple(65536, 768), {5120, 2304}, {4097, 3}, {70001, 65}, {4096, 40}, {300000, 8}}) {
+      const Tensor x = values({rows, columns}, dtype, 6);
+      const std::vector<double> got = sum(to(x, cuda_device()), Dims(0)).to_vector(), numbers = x.to_vector();
+      std::vector<double> want(static_cast<size_t>(columns), 0.0), size = want;
+      for (size_t i = 0; i < numbers.size(); ++i)
+        want[i % columns] += numbers[i], size[i % columns] += std::abs(numbers[i]);
+      for (size_t c = 0; c < want.size(); ++c)
+        EXPECT_NEAR(got[c], want[c], 1e-6 * size[c] + (dtype == DType::kBF16 ? 0.004 * std::abs(want[c]) : 0)) << c;
+    }
+}
+
 // ---- decoding
 
 // The largest error against the largest value.
