@@ -227,11 +227,21 @@ void forward_rows(const char* name, const Forward& a, Device device) {
   launch_after(name, kernel, {blocks_for(a.rows, kBlock / kThreads * kRows, kMostBlocks), kBlock}, device, a);
 }
 
-// Either way the same n means the same kThreads, so views of other strides give the same bits.
+// Few rows, as when tokens are generated, take a block each: it is the time of one row that counts then.
+constexpr int64_t kFewRows = 8;
+template <class T, bool kFast>
+bool forward_few(const char* name, const Forward& a, Device device) {
+  if (a.rows > kFewRows || a.n <= 1024 || a.n > 4096) return false;
+  if (a.n <= 2048) return forward_rows<T, 256, 8, 1, kFast>(name, a, device), true;
+  return forward_rows<T, 256, 16, 1, kFast>(name, a, device), true;
+}
+
+// Either way the same n (and few rows or many) means the same kThreads, so views of other strides give the same bits.
 template <class T>
 void forward_fast(const char* name, const Forward& a, Device device) {
   constexpr bool kHalf = sizeof(T) == 2;  // a warp has 64 registers of a lane for its rows at most
   constexpr int kTinyRows = kHalf ? 4 : 2;
+  if (forward_few<T, true>(name, a, device)) return;
   if (a.n <= 256) return forward_rows<T, kWarp, 8, kTinyRows, true>(name, a, device);
   if (a.n <= 768) return forward_rows<T, kWarp, 24, 2, true>(name, a, device);
   if (a.n <= 1024) return forward_rows<T, kWarp, 32, 2, true>(name, a, device);
@@ -246,6 +256,7 @@ void forward_fast(const char* name, const Forward& a, Device device) {
 template <class T>
 void forward_slow(const char* name, const Forward& a, Device device) {
   constexpr int kMost = 256 / sizeof(T);  // numbers of a lane
+  if (forward_few<T, false>(name, a, device)) return;
   if (a.n <= 1024) return forward_rows<T, kWarp, 32, 1, false>(name, a, device);
   if (a.n <= kMost * kWarp) return forward_rows<T, kWarp, kMost, 1, false>(name, a, device);
   forward_rows<T, 128, 64, 1, false>(name, a, device);

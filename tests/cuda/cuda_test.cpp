@@ -335,7 +335,7 @@ TEST(Cuda, CachedAttentionTakesItsPositionFromTheCard) {
                                 room)
             .to_vector();
       };
-      for (const int64_t n : {5, 64, 65, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 2300}) {
+      for (const int64_t n : {5, 64, 65, 127, 128, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 2300}) {
         SCOPED_TRACE(std::to_string(n) + " keys, head size " + std::to_string(d));
         const std::vector<double> got = run(n, n, capacity);
         expect_near(got, attention(q, slice(k, 1, 0, n), slice(v, 1, 0, n), true).to_vector(),
@@ -388,6 +388,29 @@ TEST(Cuda, FewRows) {
       EXPECT_EQ(linear(there_x, slice(there_w, 0, part, n)).to_vector(),
                 contiguous(slice(linear(there_x, there_w), 1, part, n)).to_vector());
     }
+}
+
+// Several weights in one launch, and SwiGLU of two: the bits that they have one by one. Numbers of blocks that differ.
+TEST(Cuda, FewRowsOfSeveralWeights) {
+  set_memory_guards(false, cuda_device());
+  const NoGrad quiet;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [n, k] : {std::tuple(2048, 2048), {5632, 2048}, {1003, 776}, {5, 20480}, {301, 5632}})
+      for (const int64_t m : {1, 3, 8})
+        for (const bool biases : {false, true}) {
+          SCOPED_TRACE(std::to_string(n) + " x " + std::to_string(k) + ", rows " + std::to_string(m));
+          const Tensor x = to(values({m, k}, dtype, 1), cuda_device());
+          std::vector<Tensor> w, b;
+          for (const int64_t size : {int64_t{n}, int64_t{n / 8 + 1}, int64_t{n}}) {
+            w.push_back(to(values({size, k}, dtype, 2 + w.size()), cuda_device()));
+            b.push_back(biases ? to(values({size}, dtype, 5 + b.size()), cuda_device()) : Tensor());
+          }
+          const std::vector<Tensor> got = linear_many(x, {{w[0], b[0]}, {w[1], b[1]}, {w[2], b[2]}});
+          for (size_t i = 0; i < got.size(); ++i)
+            EXPECT_EQ(got[i].to_vector(), linear(x, w[i], b[i]).to_vector()) << "weight " << i;
+          EXPECT_EQ(linear_swiglu(x, {w[0], b[0]}, {w[2], b[2]}).to_vector(),
+                    swiglu(linear(x, w[0], b[0]), linear(x, w[2], b[2])).to_vector());
+        }
 }
 
 // Logits of a prompt and then of one token after another, in f32, where only the order of sums differs.
