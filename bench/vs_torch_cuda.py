@@ -32,7 +32,7 @@ CONTESTS = {
               "--batch", "64"], ["compile"], 100, 6, 10.1),
     "llama-336m": (["--preset", "llama-336m", "--batch", "16"], ["compile"], 20, 175, 169),
 }
-TRAIN = ["--schedule.kind", "constant", "--lr", "3e-4", "--log_every", "1", "--eval_every", "0", "--sample_tokens", "0",
+TRAIN = ["--schedule.kind", "constant", "--lr", "1e-4", "--log_every", "1", "--eval_every", "0", "--sample_tokens", "0",
          "--checkpoint_every", "0", "--model.dtype", "bf16", "--device", "cuda"]
 CHECKED, TOLERANCE, WARM = 10, 0.01, 8
 
