@@ -77,7 +77,10 @@ struct BenchOps {
       if (named && (sizes.empty() || std::find(sizes.begin(), sizes.end(), c.size) != sizes.end()))
         kept.push_back(std::move(c));
     }
-    if (kept.empty()) fail("no case has the name and size asked for; tally bench ops lists all");
+    if (kept.empty())
+      fail(
+          "no case has the name and size asked for (size large is a card's); tally bench ops without --filter and "
+          "--sizes names all");
     return kept;
   }
 

@@ -40,6 +40,27 @@ void Ledger::spend(const char* op, const Cost& cost) {
   slots_.push_back({op, phase_, scope_, cost, 1, seconds});
 }
 
+Ledger::Mark Ledger::mark() const {
+  Mark m;
+  m.slots_ = slots_;
+  return m;
+}
+
+void Ledger::repeat_since(const Mark& mark, int64_t times) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& s = slots_[i];
+    const Slot none{s.op, s.phase, s.scope, {}, 0, 0};
+    const Slot& before = i < mark.slots_.size() ? mark.slots_[i] : none;
+    s.cost.matmul_flops += (s.cost.matmul_flops - before.cost.matmul_flops) * times;
+    s.cost.other_flops += (s.cost.other_flops - before.cost.other_flops) * times;
+    s.cost.bytes_read += (s.cost.bytes_read - before.cost.bytes_read) * times;
+    s.cost.bytes_written += (s.cost.bytes_written - before.cost.bytes_written) * times;
+    s.cost.wire_bytes += (s.cost.wire_bytes - before.cost.wire_bytes) * times;
+    s.launches += (s.launches - before.launches) * times;
+    s.seconds += (s.seconds - before.seconds) * static_cast<double>(times);
+  }
+}
+
 void Ledger::charge(Category category, int64_t bytes) {
   live_[static_cast<size_t>(category)] += bytes;
   live_total_ += bytes;

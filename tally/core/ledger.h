@@ -50,6 +50,11 @@ class Ledger {
   int64_t launches() const;
   std::vector<Entry> entries() const;  // in order of first use
   void clear_costs();
+  // Costs as they stand; repeat_since() spends what has been spent since then so many times more, as a loop of equal
+  // parts would.
+  class Mark;
+  Mark mark() const;
+  void repeat_since(const Mark& mark, int64_t times);
 
   const CategoryBytes& live() const { return live_; }
   int64_t live_bytes() const { return live_total_; }
@@ -97,6 +102,11 @@ class Ledger {
   int peak_scope_ = 0, peak_phase_ = 0;
   const Hardware* hardware_ = nullptr;
   Timeline* timeline_ = nullptr;
+};
+
+class Ledger::Mark {
+  friend class Ledger;
+  std::vector<Slot> slots_;
 };
 
 // Makes a fresh ledger current for the lifetime of this object. Tensors made under it keep it alive.

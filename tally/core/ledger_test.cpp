@@ -14,6 +14,30 @@ namespace {
 constexpr const char* kOp = "matmul";
 constexpr const char* kOther = "add";
 
+TEST(Ledger, RepeatedPartsAreALoop) {
+  const Cost a{8, 4, 2, 1, 0}, b{1, 2, 3, 4, 5};
+  const auto part = [&](Ledger& l) {
+    PhaseGuard phase("forward");
+    l.spend("a", a);
+    ScopeGuard scope("inner");
+    l.spend("b", b), l.spend("b", b);
+  };
+  const LedgerGuard loop;
+  loop.ledger().spend("a", b);
+  for (int i = 0; i < 7; ++i) part(loop.ledger());
+  const LedgerGuard once;
+  once.ledger().spend("a", b);
+  const Ledger::Mark mark = once.ledger().mark();
+  part(once.ledger());
+  once.ledger().repeat_since(mark, 6);
+  const auto want = loop.ledger().entries(), got = once.ledger().entries();
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_TRUE(want[i].cost == got[i].cost) << i;
+    EXPECT_EQ(want[i].launches, got[i].launches);
+  }
+}
+
 TEST(Ledger, CostsByPhaseScopeAndOp) {
   LedgerGuard guard;
   Ledger& l = guard.ledger();

@@ -260,6 +260,7 @@ std::vector<OpCase> op_cases() {
   std::vector<OpCase> all;
   add_rows(all, kBenchSizes[0], 64 * kWidth);
   add_rows(all, kBenchSizes[1], memory_elements());
+  all.push_back(fused_cross_entropy_case(kBenchSizes[0], 8, kVocabulary));
   add_products(all);
   if (bench_place().device.kind == DeviceKind::kCuda) add_large(all, kBenchSizes[3]);
   return all;

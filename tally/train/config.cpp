@@ -19,7 +19,7 @@ void TrainConfig::fields(Fields& f) {
   f("steps", steps, "updates of the parameters", 0, 1e12);
   f("batch", batch, "sequences of a micro-batch", 1, 1 << 20);
   f("context", context, "tokens of a sequence; 0 is the model's context", 0, 1 << 24);
-  f("accumulate", accumulate, "micro-batches of a step, whose gradients are averaged", 1, 1 << 20);
+  f("accumulate", accumulate, "micro-batches of a step, whose gradients are averaged", 1, kMostAccumulate);
   f("device", device, "that computes: cpu, cuda or cuda:N");
   f("matmul", matmul, "what CUDA's products of f32 are computed in; tf32 is faster and keeps 10 bits", {"f32", "tf32"});
   f("seed", seed, "of initial values, batches and dropout", 0, 9e15);

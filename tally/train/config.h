@@ -17,6 +17,8 @@ struct DataConfig {
   void fields(Fields& f);
 };
 
+constexpr int64_t kMostAccumulate = 1 << 20;
+
 struct TrainConfig {
   int64_t steps = 1000;
   int64_t batch = 12;          // sequences of a micro-batch

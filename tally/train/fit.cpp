@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
+#include "tally/train/pace.h"
 #include "tally/train/report.h"
 #include "tally/train/step.h"
 
@@ -17,16 +19,13 @@ namespace {
 constexpr size_t kMostChanges = 3;
 constexpr int64_t kShortestContext = 16;
 constexpr int64_t kShareOfOthers = 16;  // of memory: what a change leaves for what no plan counts
+constexpr double kMostSeconds = 1.5;    // of looking: plans of deep models take long
 constexpr int64_t kCublasWorkspace = int64_t{64} << 20;
 
 const Peak& higher(const Plan& plan) { return plan.eval.bytes() > plan.step.bytes() ? plan.eval : plan.step; }
 
-// The peak is that of two micro-batches, however many there are, but for their ids and losses: after the first,
-// gradients are there beside them.
-int64_t planned_bytes(RunConfig config, int64_t eval_rows) {
-  const int64_t all = batch_bytes(config);
-  config.train.accumulate = std::min<int64_t>(config.train.accumulate, 2);
-  return higher(plan_run(config, nullptr, std::min(eval_rows, config.train.batch))).bytes() + all - batch_bytes(config);
+int64_t planned_bytes(const RunConfig& config, int64_t eval_rows) {
+  return higher(plan_run(config, nullptr, std::min(eval_rows, config.train.batch))).bytes();
 }
 
 // Batches with which a step can have as many sequences as now, rising.
@@ -34,7 +33,7 @@ std::vector<int64_t> batches_of(const RunConfig& config) {
   const int64_t sequences = config.train.batch * config.train.accumulate;
   std::vector<int64_t> all;
   const auto add = [&](int64_t b) {
-    if (b <= config.train.batch) all.push_back(b);
+    if (b <= config.train.batch && sequences / b <= kMostAccumulate) all.push_back(b);
   };
   for (int64_t b = 1; b * b <= sequences; ++b)
     if (sequences % b == 0) add(b), add(sequences / b);
@@ -43,7 +42,7 @@ std::vector<int64_t> batches_of(const RunConfig& config) {
 }
 
 // `config` with the largest batch that fits; the memory of a step rises with the batch.
-std::optional<Change> with_batch(const RunConfig& config, int64_t available, int64_t eval_rows) {
+std::optional<Change> with_batch(const RunConfig& config, int64_t available, int64_t eval_rows, SteadyTime until) {
   const auto planned = [&](int64_t batch) {
     Change c{"", config, 0};
     c.config.train.accumulate = config.train.accumulate * config.train.batch / batch;
@@ -52,10 +51,12 @@ std::optional<Change> with_batch(const RunConfig& config, int64_t available, int
     return c;
   };
   const std::vector<int64_t> batches = batches_of(config);
+  if (batches.empty()) return std::nullopt;
   if (Change whole = planned(batches.back()); whole.bytes <= available) return whole;
   std::optional<Change> best;
-  for (size_t low = 0, high = batches.size() - 1; low < high;) {  // below low all fit, from high on none
-    const size_t middle = best ? (low + high) / 2 : 0;            // most often not even the smallest does
+  for (size_t low = 0, high = batches.size() - 1;
+       low < high && steady_now() < until;) {           // below low all fit, from high on none
+    const size_t middle = best ? (low + high) / 2 : 0;  // most often not even the smallest does
     Change c = planned(batches[middle]);
     if (c.bytes > available) {
       high = middle;
@@ -125,9 +126,11 @@ int64_t memory_for_tensors(Device device) {
 
 std::vector<Change> changes_that_fit(const RunConfig& config, int64_t available, int64_t eval_rows) {
   std::vector<Change> found;
+  const SteadyTime until =
+      steady_now() + std::chrono::duration_cast<SteadyTime::duration>(std::chrono::duration<double>(kMostSeconds));
   // Adds `changed` where a batch of `least` or more fits.
   const auto add = [&](const RunConfig& changed, const RunConfig& named, const std::string& flags, int64_t least) {
-    std::optional<Change> c = with_batch(changed, available, eval_rows);
+    std::optional<Change> c = with_batch(changed, available, eval_rows, until);
     if (!c || c->config.train.batch < least) return false;
     c->flags = joined(flags, flags_between(named, c->config));
     found.push_back(std::move(*c));
@@ -141,13 +144,13 @@ std::vector<Change> changes_that_fit(const RunConfig& config, int64_t available,
     add(half, config, "", larger);
   }
   RunConfig shorter = config;
-  while (shorter.context() % 2 == 0 && shorter.context() / 2 >= kShortestContext) {
+  while (shorter.context() % 2 == 0 && shorter.context() / 2 >= kShortestContext && steady_now() < until) {
     shorter.train.context = shorter.context() / 2;
     shorter.train.accumulate *= 2;
     if (add(shorter, config, "", alone ? config.train.batch : 1)) break;
   }
   for (const Change& smaller : smaller_presets(config)) {
-    if (found.size() >= kMostChanges) break;
+    if (found.size() >= kMostChanges || steady_now() >= until) break;
     add(smaller.config, smaller.config, smaller.flags, larger);
   }
   return found;
@@ -157,7 +160,8 @@ std::string fit_text(const RunConfig& config, const Plan& plan, int64_t availabl
   const Peak& peak = higher(plan);
   std::string text = fmt::format("the plan's peak ({}):\n{}", peak.moment, peak_text(peak));
   const std::vector<Change> changes = changes_that_fit(config, available, eval_rows);
-  if (changes.empty()) return text + "no smaller batch, context or preset fits\n";
+  if (changes.empty())
+    return text + "no smaller batch, context or preset was found that fits with as many tokens a step\n";
   text += fmt::format("a new run fits into {} with any of:\n", bytes_text(static_cast<double>(available)));
   for (const Change& c : changes)
     text += fmt::format("  {:<58}  {:>11}\n", c.flags, bytes_text(static_cast<double>(c.bytes)));
@@ -180,7 +184,7 @@ void require_fit(const RunConfig& config, const Plan& plan, int64_t available, i
 void explain(OutOfMemory& error, const RunConfig& config, const Plan& plan, int64_t eval_rows) {
   release_cached_blocks(error.device);
   try {
-    error.details = fit_text(config, plan, error.live, eval_rows);
+    error.details = fit_text(config, plan, error.live - error.live / kShareOfOthers, eval_rows);
   } catch (const std::exception&) {  // no memory for a plan either
   }
 }

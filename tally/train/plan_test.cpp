@@ -23,7 +23,7 @@ TEST(Plan, EqualsTheRunChar) { expect_plan_equals_run(config_of("char"), 3, "cha
 TEST(Plan, EqualsTheRunWithAccumulationDropoutAndTiedTables) {
   for (const char* name : {"tiny", "char"})
     for (const bool tied : {false, true})
-      for (const int64_t accumulate : {1, 3})
+      for (const int64_t accumulate : {1, 3, 6})
         for (const double dropout : {0.0, 0.1}) {
           RunConfig c = config_of(name);
           c.model.tied = tied, c.model.dropout = dropout;

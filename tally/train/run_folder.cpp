@@ -46,7 +46,12 @@ RunFolder::~RunFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-bool RunFolder::holds_run() const { return is_there(path_ / "config.json") || is_there(checkpoints()); }
+// A run that failed before its first step left nothing that could be lost.
+bool RunFolder::holds_run() const {
+  std::error_code none;
+  const uintmax_t bytes = fs::file_size(metrics(), none);
+  return is_there(checkpoints()) || (is_there(path_ / "config.json") && !none && bytes > 0);
+}
 
 void RunFolder::lock() {
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -63,7 +68,7 @@ void RunFolder::begin(const RunConfig& config, const Tokenizer& tokenizer) {
   remove_leftovers(path_);
   for (const auto& entry : fs::directory_iterator(path_)) {
     const std::string name = entry.path().filename().string();
-    if (name != "tokenizer" && name != "metrics.jsonl")
+    if (name != "tokenizer" && name != "metrics.jsonl" && name != "config.json")
       fail("{}: is not empty ({} is in it) and holds no run; name another folder with --out", path_.string(), name);
   }
   make_folder(path_ / "tokenizer");

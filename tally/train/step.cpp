@@ -53,7 +53,8 @@ void micro_batch(const RunConfig& config, Model& model, const Tensor& ids, const
 
 int64_t batch_bytes(const RunConfig& config) {
   const int64_t parts = config.train.accumulate, loss = config.model.dtype == "f64" ? 8 : 4;
-  return 2 * block_bytes(4 * parts * config.train.batch * config.context()) + block_bytes(loss * parts) + block_bytes(8 * parts);
+  return 2 * block_bytes(4 * parts * config.train.batch * config.context()) + block_bytes(loss * parts) +
+         block_bytes(8 * parts);
 }
 
 TrainState::TrainState(const RunConfig& config, Device device) : parts_(config.train.accumulate), replay_(device) {
@@ -125,9 +126,19 @@ namespace {
 // The launches of a step.
 void work_of_step(const RunConfig& config, TrainState& state, const Tensor& numbers, const Tensor& losses,
                   const Tensor& totals) {
-  for (int64_t i = 0; i < config.train.accumulate; ++i)
+  const auto part = [&](int64_t i) {
     micro_batch(config, *state.model, state.batch_of(state.ids, i), state.batch_of(state.targets, i),
                 slice(numbers, 0, i, i + 1), losses.alias({}, {}, i));
+  };
+  // From the second micro-batch on all are alike: a plan runs one for the others.
+  const int64_t parts = config.train.accumulate;
+  const bool planned = state.ids.device().kind == DeviceKind::kMeta && parts > 3;
+  for (int64_t i = 0; i < (planned ? 2 : parts); ++i) part(i);
+  if (planned) {
+    const Ledger::Mark before = Ledger::current().mark();
+    part(2);
+    Ledger::current().repeat_since(before, parts - 3);
+  }
   const Tensor squares = gradient_squares(state.params);
   {
     PhaseGuard phase("optimizer");

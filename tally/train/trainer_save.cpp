@@ -124,7 +124,7 @@ bool Trainer::run() {
     }
     if (saved_step_ != state_.step) save_last();
   } catch (const RunError&) {  // a loss that is not finite, say: the report shows how it came about
-    write_report();
+    if (state_.step > 0) write_report();
     throw;
   }
   finish();

@@ -377,8 +377,9 @@ TEST(Trainer, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(fs::exists(folder / "run"));
   config = small_config(folder / "data");
   start(false);
+  start(false);                              // a run that made no step left nothing to lose
+  run_to(config, folder / "run", 12, true);  // and one that was killed before its first checkpoint begins anew
   expect_error([&] { start(false); }, "holds a run already");
-  run_to(config, folder / "run", 12, true);  // a run that was killed before its first checkpoint begins anew
   config.data.dir = (folder / "chars").string();
   expect_error([&] { start(true); }, "was trained with the tokenizer");
   config.data.dir = (folder / "data").string();
