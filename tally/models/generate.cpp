@@ -40,8 +40,8 @@ class Sequence {
       copy_bytes_async(id_.raw().data, device_, host_id_.data(), kCpu, 4);
       replay_.run([&] { compute(id_); }, launches_observed());
     } else {
-      const Tensor host = Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()),
-                                       Dims(1, static_cast<int64_t>(ids.size())));
+      const Tensor host =
+          Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()), Dims(1, static_cast<int64_t>(ids.size())));
       compute(to(host, device_));
     }
     const auto* const values = static_cast<const float*>(host_logits_.data());

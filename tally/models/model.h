@@ -12,9 +12,9 @@ namespace tally {
 
 // What a forward may depend on besides ids and weights.
 struct ForwardContext {
-  bool training = false;  // dropout is on
-  uint64_t seed = 0;      // dropout's
-  Tensor step;  // one i64 on the device: dropout's masks are of this step; undefined: of step 0
+  bool training = false;     // dropout is on
+  uint64_t seed = 0;         // dropout's
+  Tensor step;               // one i64 on the device: dropout's masks are of this step; undefined: of step 0
   KvCache* cache = nullptr;  // ids are the positions after its length; it is advanced
   bool last_only = false;    // logits of the last position only: (B, 1, V)
 };

@@ -11,7 +11,8 @@ namespace {
 
 void apply(const Tensor& x, const Tensor& out, float p, uint64_t seed, uint64_t stream, const Tensor& step) {
   const float scale = p < 1.0f ? static_cast<float>(1.0 / (1.0 - static_cast<double>(p))) : 0.0f;
-  launch(&Kernels::dropout, DropoutArgs{x.raw(), out.raw(), step.defined() ? step.raw() : View{}, p, scale, seed, stream});
+  launch(&Kernels::dropout,
+         DropoutArgs{x.raw(), out.raw(), step.defined() ? step.raw() : View{}, p, scale, seed, stream});
 }
 
 }  // namespace

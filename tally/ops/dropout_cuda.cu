@@ -14,7 +14,7 @@ constexpr int kAhead = 2;  // vectors of a thread in flight
 struct Mask {
   uint64_t seed, first;
   const int64_t* step;  // null: none
-  uint32_t least;  // an element is kept when its word >> 8 is at least this
+  uint32_t least;       // an element is kept when its word >> 8 is at least this
   float scale;
 
   __device__ __forceinline__ uint64_t stream() const {
@@ -52,8 +52,7 @@ __global__ void __launch_bounds__(kThreads) vector_kernel(Mask mask, const T* x,
   }
   const int64_t tail = vectors * kV + thread;
   if (tail < n)
-    store_one(out + tail,
-              mask.apply(random_u32(mask.seed, stream, static_cast<uint64_t>(tail)), load_one(x + tail)));
+    store_one(out + tail, mask.apply(random_u32(mask.seed, stream, static_cast<uint64_t>(tail)), load_one(x + tail)));
 }
 
 template <class X, class Y>

@@ -232,7 +232,9 @@ std::vector<std::vector<double>> bits_of(const Dims& s, DType dtype, bool stride
   backward(out, to(random_tensor({s}, dtype, 5), test_device()));
   for (const Tensor& t : in) all.push_back(t.grad().defined() ? t.grad().to_vector() : std::vector<double>());
   // Leaves of bf16 have gradients of f32, each its own.
-  if (dtype != DType::kBF16) { EXPECT_TRUE(in[0].grad().shares_storage(in[1].grad())); }
+  if (dtype != DType::kBF16) {
+    EXPECT_TRUE(in[0].grad().shares_storage(in[1].grad()));
+  }
   return all;
 }
 

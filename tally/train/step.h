@@ -37,7 +37,7 @@ struct TrainState {
   Tensor batch_of(const Tensor& all, int64_t i) const;
   // Calls write(ids, targets) on host memory for one micro-batch, the first, and brings it to the device.
   void load(const std::function<void(int32_t* ids, int32_t* targets)>& write);
-  int64_t step = 0;  // steps done
+  int64_t step = 0;                                     // steps done
   bool repeated() const { return replay_.captured(); }  // the card repeats steps by itself
 
  private:
@@ -53,7 +53,7 @@ struct TrainState {
   int64_t parts_;
   Tensor losses_;   // (accumulate) of the step
   Tensor numbers_;  // (accumulate) i64: those of the run's micro-batches
-  Tensor totals_;  // (3) f64: as StepTotalsArgs::totals
+  Tensor totals_;   // (3) f64: as StepTotalsArgs::totals
   Replay replay_;
   PinnedBytes host_[2];    // ids, then targets, of all micro-batches of an even and an odd step; for a card
   PinnedBytes report_;     // totals_, read at the end of a step; then numbers_, written at its beginning
