@@ -250,7 +250,7 @@ def test_validation_fraction_out_of_range(mine, fraction):
 def test_more_memory_than_there_is(mine):
     line, details = mine.detailed_error(*TRAIN, "--d_model", 65536, "--n_heads", 1024, "--n_layers", 400)
     assert "this machine has" in line and "train.batch" in line
-    assert "no smaller batch, context or preset fits" in details[-1]
+    assert "no smaller batch, context or preset was found that fits" in details[-1]
     assert not (mine.folder / "new/latest").exists()
 
 
