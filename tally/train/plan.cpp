@@ -73,11 +73,11 @@ std::string plan_text(const RunConfig& config, const Plan& plan) {
   text += "memory at the peak of a step (" + plan.step.moment + ")\n" + peak_text(plan.step);
   text += line("of a validation batch", fmt::format("{:>16}  {:>12}", with_commas(plan.eval.bytes()),
                                                     bytes_text(static_cast<double>(plan.eval.bytes()))));
-  text += fmt::format("work of a step\n  {:<22}{:>22}{:>20}{:>20}{:>12}\n", "", "matmul FLOPs", "other FLOPs", "bytes",
-                      "time");
+  text += fmt::format("work of a step\n  {:<22}{:>22} {:>19} {:>19}{:>12}\n", "", "matmul FLOPs", "other FLOPs",
+                      "bytes", "time");
   const Cost phases[] = {plan.cost.forward, plan.cost.backward, plan.cost.optimizer};
   const auto row = [&](const char* name, const Cost& c, double seconds) {
-    return fmt::format("  {:<22}{:>22}{:>20}{:>20}{:>12}\n", name, with_commas(c.matmul_flops),
+    return fmt::format("  {:<22}{:>22} {:>19} {:>19}{:>12}\n", name, with_commas(c.matmul_flops),
                        with_commas(c.other_flops), with_commas(c.bytes_read + c.bytes_written),
                        plan.hardware ? seconds_text(seconds) : "-");
   };
