@@ -11,10 +11,15 @@
 
 namespace tally {
 
+// What Python raises for it: RuntimeError, ValueError, IndexError, TypeError.
+enum class ErrorKind { kRuntime, kValue, kIndex, kType };
+
 // Wrong use: a bad flag, value, file or shape. Nothing has been changed when it is thrown.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& message, ErrorKind k = ErrorKind::kRuntime)
+      : std::runtime_error(message), kind(k) {}
+  ErrorKind kind;
   std::string details;  // lines that the command line prints below the message: a table, what would work. Often empty
 };
 
@@ -27,6 +32,20 @@ class RunError : public Error {
 template <class... A>
 [[noreturn]] void fail(fmt::format_string<A...> format, A&&... args) {
   throw Error(fmt::format(format, std::forward<A>(args)...));
+}
+
+// As PyTorch's users expect: a value out of its domain, an index out of range, a wrong type or dtype.
+template <class... A>
+[[noreturn]] void fail_value(fmt::format_string<A...> format, A&&... args) {
+  throw Error(fmt::format(format, std::forward<A>(args)...), ErrorKind::kValue);
+}
+template <class... A>
+[[noreturn]] void fail_index(fmt::format_string<A...> format, A&&... args) {
+  throw Error(fmt::format(format, std::forward<A>(args)...), ErrorKind::kIndex);
+}
+template <class... A>
+[[noreturn]] void fail_type(fmt::format_string<A...> format, A&&... args) {
+  throw Error(fmt::format(format, std::forward<A>(args)...), ErrorKind::kType);
 }
 
 template <class... A>

@@ -9,7 +9,9 @@
 namespace tally {
 
 namespace {
-constexpr std::array<const char*, kDTypes> kNames = {"f64", "f32", "bf16", "i64", "i32", "u16", "u8"};
+constexpr std::array<const char*, kDTypes> kNames = {"f64",    "f32",    "bf16",     "f16", "f8e4m3",
+                                                     "f8e5m2", "f8e8m0", "f4e2m1x2", "i64", "i32",
+                                                     "i16",    "u16",    "i8",       "u8",  "bool"};
 }
 
 const char* name_of(DType t) { return kNames[static_cast<size_t>(t)]; }

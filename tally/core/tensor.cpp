@@ -6,6 +6,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
+#include "tally/core/number.h"
 #include "tally/core/tape.h"
 
 namespace tally {
@@ -33,25 +34,6 @@ Tensor copy_in(const std::vector<T>& values, const Dims& size, DType dtype) {
   Tensor t = Tensor::empty(size, dtype);
   if (!values.empty()) std::memcpy(t.data<T>(), values.data(), values.size() * sizeof(T));
   return t;
-}
-
-double load_as_double(const View& v, int64_t offset) {
-  switch (v.dtype) {
-    case DType::kF64:
-      return v.ptr<double>()[offset];
-    case DType::kF32:
-      return v.ptr<float>()[offset];
-    case DType::kBF16:
-      return to_float(v.ptr<bf16>()[offset]);
-    case DType::kI64:
-      return static_cast<double>(v.ptr<int64_t>()[offset]);
-    case DType::kI32:
-      return v.ptr<int32_t>()[offset];
-    case DType::kU16:
-      return v.ptr<uint16_t>()[offset];
-    default:
-      return v.ptr<uint8_t>()[offset];
-  }
 }
 
 }  // namespace
@@ -127,7 +109,7 @@ std::vector<double> Tensor::to_vector() const {
   for (int64_t n = numel(); n > 0; --n) {
     int64_t offset = 0;
     for (int i = 0; i < dim(); ++i) offset += index[i] * stride_[i];
-    out.push_back(load_as_double(v, offset));
+    out.push_back(read_number(v.data, v.dtype, offset));
     for (int i = dim() - 1; i >= 0 && ++index[i] == size_[i]; --i) index[i] = 0;
   }
   return out;

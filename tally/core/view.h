@@ -5,12 +5,29 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tally/base/rng.h"  // TALLY_INLINE
+#include "tally/core/small_floats.h"
 
 namespace tally {
 
-enum class DType : uint8_t { kF64, kF32, kBF16, kI64, kI32, kU16, kU8 };
-constexpr int kDTypes = 7;
+// kF4E2M1x2: a byte is one element and holds two codes of four bits, the first one low. kF8E8M0: scales.
+enum class DType : uint8_t {
+  kF64,
+  kF32,
+  kBF16,
+  kF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kF4E2M1x2,
+  kI64,
+  kI32,
+  kI16,
+  kU16,
+  kI8,
+  kU8,
+  kBool
+};
+constexpr int kDTypes = 15;
 
 // `meta` has shapes and no data. target: the device a meta tensor stands for (ops choose as that device would).
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
@@ -31,19 +48,6 @@ TALLY_INLINE constexpr DeviceKind target_of(Device d) { return d.kind == DeviceK
 
 constexpr int kMaxRank = 6;
 
-// bfloat16: the upper half of an f32; conversion rounds to nearest even, NaN stays NaN.
-struct bf16 {
-  uint16_t bits;
-};
-
-TALLY_INLINE float to_float(bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
-TALLY_INLINE bf16 to_bf16(float x) {
-  const uint32_t u = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-  const uint32_t nan = (u >> 16) | 0x40u;
-  return {static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded)};
-}
-
 TALLY_INLINE constexpr int64_t item_size(DType t) {
   switch (t) {
     case DType::kF64:
@@ -53,13 +57,18 @@ TALLY_INLINE constexpr int64_t item_size(DType t) {
     case DType::kI32:
       return 4;
     case DType::kBF16:
+    case DType::kF16:
+    case DType::kI16:
     case DType::kU16:
       return 2;
     default:
       return 1;
   }
 }
+// What ops of floats take. The narrower floats are stored and converted (is_floating).
 TALLY_INLINE constexpr bool is_float(DType t) { return t == DType::kF64 || t == DType::kF32 || t == DType::kBF16; }
+TALLY_INLINE constexpr bool is_floating(DType t) { return t <= DType::kF4E2M1x2; }
+TALLY_INLINE constexpr bool is_integer(DType t) { return t >= DType::kI64 && t <= DType::kU8; }
 
 // Up to kMaxRank numbers: sizes, strides, axes. Plain data, so a backward may keep it.
 struct Dims {

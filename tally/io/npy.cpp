@@ -22,9 +22,9 @@ struct Kind {
   std::optional<DType> dtype;
 };
 constexpr Kind kKinds[] = {
-    {"f8", 8, DType::kF64},  {"f4", 4, DType::kF32},  {"i8", 8, DType::kI64},  {"i4", 4, DType::kI32},
-    {"u2", 2, DType::kU16},  {"u1", 1, DType::kU8},   {"u8", 8, std::nullopt}, {"u4", 4, std::nullopt},
-    {"i2", 2, std::nullopt}, {"i1", 1, std::nullopt}, {"f2", 2, std::nullopt}, {"b1", 1, std::nullopt},
+    {"f8", 8, DType::kF64}, {"f4", 4, DType::kF32}, {"i8", 8, DType::kI64},  {"i4", 4, DType::kI32},
+    {"u2", 2, DType::kU16}, {"u1", 1, DType::kU8},  {"u8", 8, std::nullopt}, {"u4", 4, std::nullopt},
+    {"i2", 2, DType::kI16}, {"i1", 1, DType::kI8},  {"f2", 2, DType::kF16},  {"b1", 1, DType::kBool},
 };
 
 // Reads "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }".

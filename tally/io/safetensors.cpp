@@ -23,13 +23,13 @@ struct FileDType {
   std::optional<DType> dtype;
 };
 constexpr FileDType kFileDTypes[] = {
-    {"F64", 64, DType::kF64},     {"F32", 32, DType::kF32},     {"BF16", 16, DType::kBF16},
-    {"I64", 64, DType::kI64},     {"I32", 32, DType::kI32},     {"U16", 16, DType::kU16},
-    {"U8", 8, DType::kU8},        {"F16", 16, std::nullopt},    {"BOOL", 8, std::nullopt},
-    {"I8", 8, std::nullopt},      {"I16", 16, std::nullopt},    {"U32", 32, std::nullopt},
-    {"U64", 64, std::nullopt},    {"C64", 64, std::nullopt},    {"F8_E4M3", 8, std::nullopt},
-    {"F8_E5M2", 8, std::nullopt}, {"F8_E8M0", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
-    {"F6_E3M2", 6, std::nullopt}, {"F4", 4, std::nullopt},
+    {"F64", 64, DType::kF64},       {"F32", 32, DType::kF32},       {"BF16", 16, DType::kBF16},
+    {"I64", 64, DType::kI64},       {"I32", 32, DType::kI32},       {"U16", 16, DType::kU16},
+    {"U8", 8, DType::kU8},          {"F16", 16, DType::kF16},       {"BOOL", 8, DType::kBool},
+    {"I8", 8, DType::kI8},          {"I16", 16, DType::kI16},       {"U32", 32, std::nullopt},
+    {"U64", 64, std::nullopt},      {"C64", 64, std::nullopt},      {"F8_E4M3", 8, DType::kF8E4M3},
+    {"F8_E5M2", 8, DType::kF8E5M2}, {"F8_E8M0", 8, DType::kF8E8M0}, {"F6_E2M3", 6, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt},   {"F4", 4, std::nullopt},
 };
 
 const char* file_dtype_name(DType dtype) {

@@ -1,4 +1,5 @@
 // Copies, with a change of dtype or without, and fills on CUDA.
+#include "tally/core/number.h"
 #include "tally/ops/elementwise_cuda.cuh"
 #include "tally/ops/elementwise_kernels.h"
 
@@ -65,57 +66,6 @@ void move_wide_or_narrow(const CopyArgs& c) {
   launch_after(CopyArgs::name, kernel, {blocks_for(count, kThreads * kAtOnce), kThreads}, c.device(), a, count);
 }
 
-__device__ __forceinline__ double read_number(const void* p, DType t, int64_t at) {
-  switch (t) {
-    case DType::kF64:
-      return static_cast<const double*>(p)[at];
-    case DType::kF32:
-      return static_cast<const float*>(p)[at];
-    case DType::kBF16:
-      return to_float(static_cast<const bf16*>(p)[at]);
-    case DType::kI64:
-      return static_cast<double>(static_cast<const int64_t*>(p)[at]);
-    case DType::kI32:
-      return static_cast<const int32_t*>(p)[at];
-    case DType::kU16:
-      return static_cast<const uint16_t*>(p)[at];
-    default:
-      return static_cast<const uint8_t*>(p)[at];
-  }
-}
-
-// The bits of x as a number of dtype t. Narrow integers go by way of i32, as processors convert them.
-TALLY_INLINE uint64_t number_bits(DType t, double x) {
-  switch (t) {
-    case DType::kF64:
-      return __builtin_bit_cast(uint64_t, x);
-    case DType::kF32:
-      return __builtin_bit_cast(uint32_t, static_cast<float>(x));
-    case DType::kBF16:
-      return to_bf16(static_cast<float>(x)).bits;
-    case DType::kI64:
-      return static_cast<uint64_t>(static_cast<int64_t>(x));
-    case DType::kI32:
-      return static_cast<uint32_t>(static_cast<int32_t>(x));
-    case DType::kU16:
-      return static_cast<uint16_t>(static_cast<int32_t>(x));
-    default:
-      return static_cast<uint8_t>(static_cast<int32_t>(x));
-  }
-}
-
-__device__ __forceinline__ void write_bits(void* p, int64_t item, int64_t at, uint64_t bits) {
-  if (item == 8) {
-    static_cast<uint64_t*>(p)[at] = bits;
-  } else if (item == 4) {
-    static_cast<uint32_t*>(p)[at] = static_cast<uint32_t>(bits);
-  } else if (item == 2) {
-    static_cast<uint16_t*>(p)[at] = static_cast<uint16_t>(bits);
-  } else {
-    static_cast<uint8_t*>(p)[at] = static_cast<uint8_t>(bits);
-  }
-}
-
 // Through f64, as on the CPU.
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const __grid_constant__ Axes<2> a, DType to, DType from, int64_t count) {
@@ -126,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
     int64_t at[2] = {column * a.stride[0][last], column * a.stride[1][last]};
     add_row(a, row, at);
-    write_bits(a.data[0], item_size(to), at[0], number_bits(to, read_number(a.data[1], from, at[1])));
+    write_number_bits(a.data[0], item_size(to), at[0], number_bits(to, read_number(a.data[1], from, at[1])));
   }
 }
 
@@ -142,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ 
     const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
     int64_t at[1] = {column * a.stride[0][last]};
     add_row(a, row, at);
-    write_bits(a.data[0], item, at[0], bits);
+    write_number_bits(a.data[0], item, at[0], bits);
   }
 }
 

@@ -1,4 +1,5 @@
 // Element-wise kernels on the CPU: blocks of f32 vectors; f64 one number at a time, for gradient tests.
+#include "tally/core/number.h"
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/loops.h"
 #include "tally/ops/simd_math.h"
@@ -39,50 +40,6 @@ void move_bits(const CopyArgs& a) {
       for (int64_t i = 0; i < n; ++i) out[i * step[0]] = x[i * step[1]];
     }
   });
-}
-
-double read_number(const View& v, int64_t at) {
-  switch (v.dtype) {
-    case DType::kF64:
-      return v.ptr<double>()[at];
-    case DType::kF32:
-      return v.ptr<float>()[at];
-    case DType::kBF16:
-      return to_float(v.ptr<bf16>()[at]);
-    case DType::kI64:
-      return static_cast<double>(v.ptr<int64_t>()[at]);
-    case DType::kI32:
-      return v.ptr<int32_t>()[at];
-    case DType::kU16:
-      return v.ptr<uint16_t>()[at];
-    default:
-      return v.ptr<uint8_t>()[at];
-  }
-}
-
-void write_number(const View& v, int64_t at, double x) {
-  switch (v.dtype) {
-    case DType::kF64:
-      v.ptr<double>()[at] = x;
-      break;
-    case DType::kF32:
-      v.ptr<float>()[at] = static_cast<float>(x);
-      break;
-    case DType::kBF16:
-      v.ptr<bf16>()[at] = to_bf16(static_cast<float>(x));
-      break;
-    case DType::kI64:
-      v.ptr<int64_t>()[at] = static_cast<int64_t>(x);
-      break;
-    case DType::kI32:
-      v.ptr<int32_t>()[at] = static_cast<int32_t>(x);
-      break;
-    case DType::kU16:
-      v.ptr<uint16_t>()[at] = static_cast<uint16_t>(x);
-      break;
-    default:
-      v.ptr<uint8_t>()[at] = static_cast<uint8_t>(x);
-  }
 }
 
 bool is_f32_or_bf16(DType t) { return t == DType::kF32 || t == DType::kBF16; }
@@ -127,7 +84,7 @@ void fill(const FillArgs& a) {
     if (a.out.dtype == DType::kF32) {
       for (int64_t i = 0; i < n; ++i) a.out.ptr<float>()[at[0] + i * step[0]] = static_cast<float>(a.value);
     } else {
-      for (int64_t i = 0; i < n; ++i) write_number(a.out, at[0] + i * step[0], a.value);
+      for (int64_t i = 0; i < n; ++i) write_number(a.out.data, a.out.dtype, at[0] + i * step[0], a.value);
     }
   });
 }
@@ -149,7 +106,8 @@ void copy(const CopyArgs& a) {
   if (is_f32_or_bf16(a.x.dtype) && is_f32_or_bf16(a.out.dtype))
     return map_elements<1, 1>(views, [](const auto& in, auto& out) { out[0] = in[0]; });
   for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
-    for (int64_t i = 0; i < n; ++i) write_number(a.out, at[0] + i * step[0], read_number(a.x, at[1] + i * step[1]));
+    for (int64_t i = 0; i < n; ++i)
+      write_number(a.out.data, a.out.dtype, at[0] + i * step[0], read_number(a.x.data, a.x.dtype, at[1] + i * step[1]));
   });
 }
 

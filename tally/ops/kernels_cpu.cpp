@@ -1,6 +1,10 @@
 // The CPU's table. Compiled once per instruction set, as the kernels are; dispatch.cpp chooses.
 #include "tally/ops/kernels.h"
 
+namespace tally::isa_plain {
+void add_plain_kernels(Kernels& table);
+}
+
 namespace tally::TALLY_ISA {
 
 const Kernels& kernels();
@@ -45,6 +49,13 @@ constexpr Kernels kTable = {
 };
 }  // namespace
 
-const Kernels& kernels() { return kTable; }
+const Kernels& kernels() {
+  static const Kernels table = [] {
+    Kernels t = kTable;
+    isa_plain::add_plain_kernels(t);
+    return t;
+  }();
+  return table;
+}
 
 }  // namespace tally::TALLY_ISA

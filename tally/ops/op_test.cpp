@@ -6,6 +6,7 @@
 
 #include "tally/base/parallel.h"
 #include "tally/core/device.h"
+#include "tally/core/number.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 
@@ -22,22 +23,7 @@ int64_t flat_offset(const View& v, int64_t k) {
 
 double read_element(const View& v, int64_t offset) {
   if (v.data == nullptr) return 0;
-  switch (v.dtype) {
-    case DType::kF64:
-      return v.ptr<double>()[offset];
-    case DType::kF32:
-      return v.ptr<float>()[offset];
-    case DType::kBF16:
-      return to_float(v.ptr<bf16>()[offset]);
-    case DType::kI64:
-      return static_cast<double>(v.ptr<int64_t>()[offset]);
-    case DType::kI32:
-      return v.ptr<int32_t>()[offset];
-    case DType::kU16:
-      return v.ptr<uint16_t>()[offset];
-    default:
-      return v.ptr<uint8_t>()[offset];
-  }
+  return read_number(v.data, v.dtype, offset);
 }
 
 namespace {

@@ -1,0 +1,11 @@
+// The CPU's kernels that are compiled once, for every instruction set: loops over integers, indices and orderings,
+// which memory or comparisons bound. kernels_cpu.cpp puts them into each table.
+#include "tally/ops/kernels.h"
+
+namespace tally::isa_plain {
+
+void add_plain_kernels(Kernels& table);
+
+void add_plain_kernels(Kernels&) {}
+
+}  // namespace tally::isa_plain
