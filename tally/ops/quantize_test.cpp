@@ -251,7 +251,7 @@ TEST(Traps, O06_ScalesOfZeroAndTinyBlocks) {
     std::vector<float> values(64, 0.0f);
     values[5] = 3e38f;
     const std::vector<double> large = round_trip(on_device(values), f);
-    EXPECT_NEAR(large[5], 3e38, 0.0625 * 3e38);
+    EXPECT_NEAR(large[5], 3e38, (f == QuantFormat::kMxF4 ? 0.25 : 0.0625) * 3e38);  // e2m1 ends at 6 of 8
     for (size_t i = 0; i < large.size(); ++i) ASSERT_TRUE(std::isfinite(large[i]) && (i == 5 || large[i] == 0)) << i;
     // What is not finite stays visible and spoils no other block: no other element where a code of its own exists.
     for (const float odd : {nan, inf, -inf}) {
@@ -260,8 +260,9 @@ TEST(Traps, O06_ScalesOfZeroAndTinyBlocks) {
       const std::vector<double> got = round_trip(on_device(values), f);
       EXPECT_FALSE(std::isfinite(got[40])) << odd;
       for (size_t i = 0; i < 32; ++i) ASSERT_NEAR(got[i], 1, 0.0625) << odd << " " << i;
-      if (!is_f4(f))
-        for (size_t i = 32; i < 64; ++i) ASSERT_TRUE(i == 40 || std::abs(got[i] - 1) < 0.0625) << odd << " " << i;
+      for (size_t i = 32; i < 64 && !is_f4(f); ++i) {
+        ASSERT_TRUE(i == 40 || std::abs(got[i] - 1) < 0.0625) << odd << " " << i;
+      }
     }
   }
 }
