@@ -25,7 +25,7 @@ struct IntInfo {
 };
 IntInfo iinfo(DType t);
 
-std::string name_of(const Device& d);          // "cpu", "meta:cpu", "cuda:0"
+std::string name_of(const Device& d);  // "cpu", "meta:cpu", "cuda:0"
 Device device_from_name(std::string_view name);
 std::string str(const Dims& d);  // "(4, 64, 128)"
 

@@ -27,15 +27,14 @@ struct Format {
   int bits() const { return 1 + exponent + mantissa; }
 };
 constexpr Format kFormats[] = {
-    {DType::kBF16, 8, 7, 127, 0x7F80},  {DType::kF16, 5, 10, 15, 0x7C00},     {DType::kF8E4M3, 4, 3, 7, 0x7F},
+    {DType::kBF16, 8, 7, 127, 0x7F80}, {DType::kF16, 5, 10, 15, 0x7C00}, {DType::kF8E4M3, 4, 3, 7, 0x7F},
     {DType::kF8E5M2, 5, 2, 15, 0x7C},  {DType::kF4E2M1x2, 2, 1, 1, 0x8},
 };
 
 // The value of a magnitude from its fields alone, as if no code were special.
 double value_of(const Format& f, uint32_t magnitude) {
   const int e = static_cast<int>(magnitude >> f.mantissa), m = static_cast<int>(magnitude & ((1u << f.mantissa) - 1));
-  return e == 0 ? std::ldexp(m, 1 - f.bias - f.mantissa)
-                : std::ldexp(m + (1 << f.mantissa), e - f.bias - f.mantissa);
+  return e == 0 ? std::ldexp(m, 1 - f.bias - f.mantissa) : std::ldexp(m + (1 << f.mantissa), e - f.bias - f.mantissa);
 }
 
 double decoded(const Format& f, uint32_t code) {
@@ -231,9 +230,12 @@ TEST(DTypes, LimitsOfFloats) {
 }
 
 TEST(DTypes, LimitsOfIntegers) {
-  const std::map<DType, std::pair<int64_t, int64_t>> want = {
-      {DType::kI64, {INT64_MIN, INT64_MAX}}, {DType::kI32, {INT32_MIN, INT32_MAX}}, {DType::kI16, {-32768, 32767}},
-      {DType::kU16, {0, 65535}},             {DType::kI8, {-128, 127}},             {DType::kU8, {0, 255}}};
+  const std::map<DType, std::pair<int64_t, int64_t>> want = {{DType::kI64, {INT64_MIN, INT64_MAX}},
+                                                             {DType::kI32, {INT32_MIN, INT32_MAX}},
+                                                             {DType::kI16, {-32768, 32767}},
+                                                             {DType::kU16, {0, 65535}},
+                                                             {DType::kI8, {-128, 127}},
+                                                             {DType::kU8, {0, 255}}};
   for (const auto& [t, ends] : want) {
     EXPECT_EQ(iinfo(t).min, ends.first) << name_of(t);
     EXPECT_EQ(iinfo(t).max, ends.second) << name_of(t);

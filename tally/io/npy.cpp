@@ -127,7 +127,8 @@ Element element_of(const std::string& descr, const std::string& name) {
     const bool valid = status == std::errc() && end == code.data() + code.size() && length >= 0 && length <= INT32_MAX;
     if (valid) e.bytes = length * (code[0] == 'U' ? 4 : 1);
   }
-  if (e.bytes == 0) fail("{}: numbers of kind {} cannot be read (f8 f4 f2 i8 i4 i2 i1 u2 u1 b1 can)", name, in_quotes(descr));
+  if (e.bytes == 0)
+    fail("{}: numbers of kind {} cannot be read (f8 f4 f2 i8 i4 i2 i1 u2 u1 b1 can)", name, in_quotes(descr));
   if (order != '<' && !(order == '|' && (e.bytes == 1 || code[0] == 'S')))
     fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, printable(descr), printable(code));
   return e;

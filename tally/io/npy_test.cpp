@@ -164,9 +164,8 @@ TEST(Npy, EveryDtypeThatNumpyHas) {
   const test::TempFolder folder;
   const std::vector<double> values = {1, -2, 3.5};
   const std::pair<DType, const char*> rows[] = {
-      {DType::kF64, "<f8"}, {DType::kF32, "<f4"}, {DType::kF16, "<f2"}, {DType::kI64, "<i8"},
-      {DType::kI32, "<i4"}, {DType::kI16, "<i2"}, {DType::kU16, "<u2"}, {DType::kI8, "|i1"},
-      {DType::kU8, "|u1"},  {DType::kBool, "|b1"}};
+      {DType::kF64, "<f8"}, {DType::kF32, "<f4"}, {DType::kF16, "<f2"}, {DType::kI64, "<i8"}, {DType::kI32, "<i4"},
+      {DType::kI16, "<i2"}, {DType::kU16, "<u2"}, {DType::kI8, "|i1"},  {DType::kU8, "|u1"},  {DType::kBool, "|b1"}};
   for (const auto& [dtype, descr] : rows) {
     write_npy(folder / "a.npy", dtype, Dims(3), values.data());
     const NpyFile file(folder / "a.npy");

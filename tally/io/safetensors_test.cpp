@@ -92,9 +92,8 @@ TEST(Safetensors, WriterRefusesBadItems) {
 }
 
 TEST(Safetensors, DTypesTallyDoesNotUseAreListedAndRefusedByName) {
-  const std::string content =
-      container("{\"q\":" + entry("U32", "[3]", "[0,12]") + ",\"n\":" + entry("NEW", "[3]", "[12,14]") + "}",
-                "12345678901234");
+  const std::string content = container(
+      "{\"q\":" + entry("U32", "[3]", "[0,12]") + ",\"n\":" + entry("NEW", "[3]", "[12,14]") + "}", "12345678901234");
   const SafeTensors file = parse(content);
   ASSERT_EQ(file.tensors().size(), 2u);
   EXPECT_EQ(file.tensors()[0].dtype_name, "U32");

@@ -25,9 +25,7 @@ void refuse_f16(const char* op, const Tensor& x) {
     fail_type("{}: takes f64, f32 and bf16, not f16; convert with to(x, bf16) or to(x, f32)", op);
 }
 
-bool widens_f16(const Tensor& x) {
-  return x.dtype() == DType::kF16 && target_of(x.device()) == DeviceKind::kCuda;
-}
+bool widens_f16(const Tensor& x) { return x.dtype() == DType::kF16 && target_of(x.device()) == DeviceKind::kCuda; }
 
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
   Dims out = a.rank >= b.rank ? a : b;

@@ -1,5 +1,5 @@
-// Copies between any two dtypes on the CPU, in blocks: floats by way of f64, which holds every one of them, integers and
-// bool by way of i64. One loop a dtype and direction; compiled once, for all instruction sets.
+// Copies between any two dtypes on the CPU, in blocks: floats by way of f64, which holds every one of them, integers
+// and bool by way of i64. One loop a dtype and direction; compiled once, for all instruction sets.
 #include "tally/core/number.h"
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/loops.h"

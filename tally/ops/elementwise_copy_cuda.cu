@@ -129,7 +129,8 @@ bool convert_f8(const CopyArgs& a) {
     return false;
   const F8 f8 = {a.x.data, a.out.data, wide.dtype, narrow.dtype == DType::kF8E5M2, a.saturate};
   const auto kernel = narrows ? f8_kernel<true> : f8_kernel<false>;
-  launch_after(CopyArgs::name, kernel, {blocks_for(count / kChunk, kThreads), kThreads}, a.device(), f8, count / kChunk);
+  launch_after(CopyArgs::name, kernel, {blocks_for(count / kChunk, kThreads), kThreads}, a.device(), f8,
+               count / kChunk);
   return true;
 }
 

@@ -23,7 +23,9 @@ Tensor filled(DType t, const Dims& size, uint64_t seed) {
     const uint64_t bits = uint64_t{random_u32(seed, 0, i)} << 32 | random_u32(seed, 1, i);
     const double moderate = (uniform_from_u32(random_u32(seed, 2, i)) - 0.5) * 1000;
     write_number_bits(x.raw().data, item_size(t), i,
-                      t == DType::kBool ? bits & 1 : i % 2 == 0 ? bits : number_bits(t, moderate));
+                      t == DType::kBool ? bits & 1
+                      : i % 2 == 0      ? bits
+                                        : number_bits(t, moderate));
   }
   return x;
 }
@@ -34,15 +36,17 @@ uint64_t bits_at(const View& v, int64_t at) {
   return bits;
 }
 
-bool is_nan_at(const View& v, int64_t at) { return is_floating(v.dtype) && std::isnan(read_number(v.data, v.dtype, at)); }
+bool is_nan_at(const View& v, int64_t at) {
+  return is_floating(v.dtype) && std::isnan(read_number(v.data, v.dtype, at));
+}
 
 // got, contiguous, against every element of x converted; a card may make another NaN.
 void expect_converted(const Tensor& x, const Tensor& got, bool saturate) {
   const Tensor host = to(got, kCpu);
   const View from = x.raw(), out = host.raw();
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const uint64_t want = x.dtype() == got.dtype() ? bits_at(from, i)
-                                                   : convert_bits(got.dtype(), from.data, from.dtype, i, saturate);
+    const uint64_t want =
+        x.dtype() == got.dtype() ? bits_at(from, i) : convert_bits(got.dtype(), from.data, from.dtype, i, saturate);
     if (bits_at(out, i) == want) continue;
     View wanted = out;
     wanted.data = const_cast<uint64_t*>(&want);
@@ -92,6 +96,29 @@ TEST(Conversions, SizesAroundVectorsAndBlocks) {
         copy_(moved, host);
         ASSERT_NO_FATAL_FAILURE(expect_converted(moved, part, true)) << n;
       }
+}
+
+// Every order of the axes, of sizes below, at and above the tiles' sides; x begins anywhere.
+TEST(Conversions, AxesInAnyOrder) {
+  const std::pair<DType, DType> pairs[] = {{DType::kU8, DType::kU8},   {DType::kF16, DType::kF16},
+                                           {DType::kF32, DType::kF32}, {DType::kI64, DType::kI64},
+                                           {DType::kF32, DType::kF16}, {DType::kBF16, DType::kF8E4M3},
+                                           {DType::kF16, DType::kI32}, {DType::kF8E5M2, DType::kBF16}};
+  for (const auto& [from, into] : pairs)
+    for (const Dims& size :
+         {Dims(8, 8), Dims(7, 40), Dims(33, 129), Dims(70, 3, 67), Dims(9, 10, 11), Dims(2, 64, 1, 65)})
+      for (int a = 0; a < size.rank; ++a)
+        for (int b = 0; b < a; ++b) {
+          const Tensor whole = filled(from, Dims(size.numel() + 3), 5);
+          const Tensor x = transpose(view(slice(whole, 0, 3, size.numel() + 3), size), a, b);
+          const Tensor there = transpose(view(slice(to(whole, test_device()), 0, 3, size.numel() + 3), size), a, b);
+          const Tensor got = Tensor::empty(x.sizes(), into, test_device());
+          copy_(got, there);
+          const Tensor host = to(got, kCpu), dense = Tensor::empty(x.sizes(), from);
+          for (int64_t k = 0; k < x.numel(); ++k)  // x in order, one by one
+            write_number_bits(dense.raw().data, item_size(from), k, bits_at(x.raw(), flat_offset(x.raw(), k)));
+          ASSERT_NO_FATAL_FAILURE(expect_converted(dense, host, true)) << str(size) << " " << a << " " << b;
+        }
 }
 
 TEST(Conversions, IntegersDoNotGoThroughFloats) {

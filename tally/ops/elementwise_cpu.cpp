@@ -1,5 +1,5 @@
-// Element-wise kernels on the CPU: blocks of f32 vectors; f64 one number at a time, for gradient tests. Copies and fills
-// are elementwise_copy_cpu.cpp's.
+// Element-wise kernels on the CPU: blocks of f32 vectors; f64 one number at a time, for gradient tests. Copies and
+// fills are elementwise_copy_cpu.cpp's.
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/loops.h"
 #include "tally/ops/simd_math.h"

@@ -3,8 +3,8 @@
 // a thread has two chunks at a time. A chunk is loaded as raw bits, in 16-byte accesses where its view allows them and
 // number by number where not, and only then converted, so that all loads are under way first; as both meet before the
 // formula, a result does not depend on strides. Whether a view is f32, bf16 or f16 is asked at run time (a uniform
-// branch), which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views lie flat,
-// a shorter loop has more under way.
+// branch), which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views
+// lie flat, a shorter loop has more under way.
 #pragma once
 
 #include "tally/ops/device.cuh"

@@ -61,8 +61,8 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
     bool add = false;
     const bool widens = widens_f16(grad), narrow = widens && b.gradient_dtype(0) == grad.dtype();
     if (widens) grad = to(grad, DType::kF32);
-    Tensor dtable = narrow ? Tensor::empty(b.input(0).size, DType::kF32, grad.device(), Category::kWorkspace)
-                           : b.target(0, add);
+    Tensor dtable =
+        narrow ? Tensor::empty(b.input(0).size, DType::kF32, grad.device(), Category::kWorkspace) : b.target(0, add);
     const Tensor scratch = Tensor::empty(Dims(embedding_scratch(n, v, target_of(grad.device()))), DType::kI32,
                                          grad.device(), Category::kWorkspace);
     launch(&Kernels::embedding_backward,

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tally/core/device.h"
+#include "tally/core/ledger.h"
 #include "tally/ops/attention.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/cross_entropy.h"
@@ -70,9 +71,9 @@ TEST(HalfOps, Elementwise) {
   for (int i = 0; i < kUnaryOps; ++i) {
     const auto op = static_cast<UnaryOp>(i);
     for (const Dims& size : {Dims(7), Dims(3, 67), Dims(2, 3, 512), Dims(0, 3)})
-      expect_half({kUnaryRows[i].name,
-                   {{size, Input::kPositive}},
-                   [op](const std::vector<Tensor>& x) { return unary(op, x[0], 1.5f, -0.25f); }});
+      expect_half({kUnaryRows[i].name, {{size, Input::kPositive}}, [op](const std::vector<Tensor>& x) {
+                     return unary(op, x[0], 1.5f, -0.25f);
+                   }});
   }
   using Op = Tensor (*)(const Tensor&, const Tensor&);
   for (const Op op : {static_cast<Op>(add), static_cast<Op>(sub), static_cast<Op>(mul), static_cast<Op>(div), swiglu})
@@ -98,9 +99,8 @@ TEST(HalfOps, Products) {
   for (const int64_t m : {1, 3, 40})
     for (const int64_t n : {1, 33, 64})
       for (const int64_t k : {1, 17, 300}) {
-        expect_half({"matmul", {{Dims(m, k)}, {Dims(k, n)}}, [](const std::vector<Tensor>& x) {
-                       return matmul(x[0], x[1]);
-                     }});
+        expect_half(
+            {"matmul", {{Dims(m, k)}, {Dims(k, n)}}, [](const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }});
         expect_half({"linear", {{Dims(m, k)}, {Dims(n, k)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
                        return linear(x[0], x[1], x[2]);
                      }});
@@ -123,9 +123,8 @@ TEST(HalfOps, Rows) {
     expect_half({"layer_norm", {{Dims(6, n)}, {Dims(n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
                    return layer_norm(x[0], x[1], x[2], 0.1);
                  }});
-    expect_half({"rms_norm", {{Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
-                   return rms_norm(x[0], x[1]);
-                 }});
+    expect_half(
+        {"rms_norm", {{Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) { return rms_norm(x[0], x[1]); }});
     expect_half({"residual_rms_norm", {{Dims(6, n)}, {Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
                    const ResidualNorm r = residual_rms_norm(x[0], x[1], x[2]);
                    return add(r.y, r.sum);
@@ -140,7 +139,8 @@ TEST(HalfOps, Indexed) {
   expect_half({"embedding", {{Dims(9, 40)}, {Dims(3, 7), Input::kIndex, 9}}, [](const std::vector<Tensor>& x) {
                  return embedding(x[1], x[0]);
                }});
-  expect_half({"embedding of a result", {{Dims(9, 40)}, {Dims(70), Input::kIndex, 9}},
+  expect_half({"embedding of a result",
+               {{Dims(9, 40)}, {Dims(70), Input::kIndex, 9}},
                [](const std::vector<Tensor>& x) { return embedding(x[1], neg(x[0])); }});
   expect_half({"index_select", {{Dims(6, 9)}, {Dims(20), Input::kIndex, 6}}, [](const std::vector<Tensor>& x) {
                  return index_select(neg(x[0]), 0, x[1]);
@@ -157,6 +157,31 @@ TEST(HalfOps, GradientsOfLeavesAreF32) {
   EXPECT_EQ(x.grad().dtype(), DType::kF32);
   backward(sum(mul(x, x)));  // f16 onto f32
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(x.grad().to_vector()[i], 4 * x.to_vector()[i], 1e-2);
+}
+
+// What a card will do is seen on its meta device: a copy in f32 for ops that go by rows, none for the others.
+TEST(HalfOps, PlansOfBothDevices) {
+  for (const Device device : {kMetaCpu, kMetaCuda}) {
+    Tensor x = Tensor::empty(Dims(8, 64), DType::kF16, device);
+    const Tensor w = Tensor::empty(Dims(64), DType::kF16, device), ids = Tensor::empty(Dims(8), DType::kI32, device);
+    x.set_requires_grad();
+    const int64_t wide = device.target == DeviceKind::kCuda ? x.numel() * 4 : 0;
+    const auto peak_of = [&](const auto& f) {
+      LedgerGuard guard;
+      const Tensor y = f();
+      EXPECT_EQ(y.sizes(), x.sizes());
+      EXPECT_EQ(y.dtype(), DType::kF16);
+      return guard.ledger().peak_bytes();
+    };
+    EXPECT_EQ(peak_of([&] { return silu(x); }), x.numel() * 2);
+    EXPECT_EQ(peak_of([&] { return softmax(x, 1); }), x.numel() * 2 + 2 * wide) << name_of(device);  // x and y
+    EXPECT_EQ(rms_norm(x, w).dtype(), DType::kF16);
+    EXPECT_EQ(sum(x, Dims(1)).dtype(), DType::kF16);
+    const Tensor loss = cross_entropy(x, ids);
+    EXPECT_EQ(loss.dtype(), DType::kF32);
+    backward(loss);
+    EXPECT_EQ(x.grad().sizes(), x.sizes());
+  }
 }
 
 TEST(HalfOps, OpsWithoutF16NameTheRemedy) {

@@ -92,8 +92,8 @@ TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
 
 constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
 
-// n elements of an f32, bf16 or f16 view as f32, padded with zeros to whole vectors: in place where they already lie so,
-// else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
+// n elements of an f32, bf16 or f16 view as f32, padded with zeros to whole vectors: in place where they already lie
+// so, else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
 [[maybe_unused]] static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   if (v.dtype == DType::kF32) {
     const float* p = v.ptr<float>() + at;

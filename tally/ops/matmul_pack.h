@@ -1,7 +1,7 @@
 // How the CPU matrix product packs its operands: a micro-panel holds a few lines (rows of A or columns of B) over a
 // block of K as f32, element (line i, step k) at to[k * pitch + i]. Lines contiguous along K are transposed in
-// registers, lines next to each other are copied, others are gathered; bf16 and f16 are widened on the way. For matmul_cpu.cpp
-// only.
+// registers, lines next to each other are copied, others are gathered; bf16 and f16 are widened on the way. For
+// matmul_cpu.cpp only.
 #pragma once
 
 #include "tally/ops/matmul_kernels.h"

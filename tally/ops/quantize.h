@@ -6,15 +6,15 @@
 
 namespace tally {
 
-const char* name_of(QuantFormat format);                     // "f8e4m3" ... "mxfp8_e4m3", "mxfp4", "nvfp4"
-QuantFormat quant_format_from_name(std::string_view name);   // a ValueError that lists the names
+const char* name_of(QuantFormat format);                    // "f8e4m3" ... "mxfp8_e4m3", "mxfp4", "nvfp4"
+QuantFormat quant_format_from_name(std::string_view name);  // a ValueError that lists the names
 
 struct Quantized {
   Tensor codes;         // size, or with half its last axis where a byte holds two codes
   Tensor scales;        // (..., last / block); undefined where the tensor has one scale
   Tensor tensor_scale;  // () f32; undefined for MX formats
   QuantFormat format{};
-  Dims size;            // of the values
+  Dims size;  // of the values
   int64_t bytes() const;
 };
 

@@ -22,8 +22,8 @@ void store_codes(const QuantizeArgs& a, int64_t first, int64_t n, const float* x
   uint8_t* codes = a.codes.ptr<uint8_t>();
   if (is_f4(a.format)) {
     for (int64_t i = 0; i < n; i += 2)
-      codes[(first + i) / 2] = static_cast<uint8_t>(quant_code(a.format, x[i], scale) |
-                                                    quant_code(a.format, x[i + 1], scale) << 4);
+      codes[(first + i) / 2] =
+          static_cast<uint8_t>(quant_code(a.format, x[i], scale) | quant_code(a.format, x[i + 1], scale) << 4);
   } else if (is_e5m2(a.format)) {
     for (int64_t i = 0; i < n; ++i)
       codes[first + i] = static_cast<uint8_t>(quant_code(QuantFormat::kF8E5M2, x[i], scale));
@@ -79,11 +79,10 @@ void dequantize(const DequantizeArgs& a) {
   const uint8_t *codes = a.codes.ptr<uint8_t>(), *scales = a.scales.ptr<uint8_t>();
   over_blocks(a.format, a.out.numel(), [&](int64_t block, int64_t first, int64_t n) {
     alignas(64) float values[kBlock];
-    const float scale =
-        quant_block(a.format) == 0 ? tensor_scale : block_value(a.format, scales[block], tensor_scale);
+    const float scale = quant_block(a.format) == 0 ? tensor_scale : block_value(a.format, scales[block], tensor_scale);
     for (int64_t i = 0; i < n; ++i) {
-      const uint32_t code = is_f4(a.format) ? static_cast<uint32_t>(codes[(first + i) / 2]) >> (i % 2 * 4)
-                                            : codes[first + i];
+      const uint32_t code =
+          is_f4(a.format) ? static_cast<uint32_t>(codes[(first + i) / 2]) >> (i % 2 * 4) : codes[first + i];
       values[i] = quant_value(a.format, code, scale);
     }
     block_out(a.out, first, 1, n, values, values);

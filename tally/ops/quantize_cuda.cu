@@ -30,8 +30,8 @@ __device__ __forceinline__ uint32_t most_of(const float (&x)[kChunk]) {
   return most;
 }
 
-__global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant__ Values v, int64_t count,
-                                                           unsigned* out) {
+__global__ void __launch_bounds__(kThreads)
+    largest_kernel(const __grid_constant__ Values v, int64_t count, unsigned* out) {
   const int64_t chunks = (count + kChunk - 1) / kChunk;
   uint32_t most = 0;
   for (int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x; c < chunks; c += int64_t{gridDim.x} * kThreads) {

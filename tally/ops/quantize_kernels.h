@@ -1,5 +1,5 @@
-// Numbers of 8 and 4 bits with scales: a value is a code times the scale of its block (16 or 32 neighbours in memory) or
-// of its tensor. The rules, for CPU and GPU alike:
+// Numbers of 8 and 4 bits with scales: a value is a code times the scale of its block (16 or 32 neighbours in memory)
+// or of its tensor. The rules, for CPU and GPU alike:
 //   f8 per tensor  scale = amax / 448 (e4m3) or / 57344 (e5m2), f32 (Micikevicius et al. 2022)
 //   MXFP8, MXFP4   blocks of 32, scale 2^(floor(log2 amax) - emax) as e8m0, emax 8, 15 (e5m2) or 2 (e2m1)
 //                  (OCP Microscaling Formats v1.0, 6.3)
@@ -75,7 +75,8 @@ TALLY_INLINE float quant_value(QuantFormat f, uint32_t code, float scale) {
   return value * scale;
 }
 
-// scale () f32 = what tensor_scale_of() makes of x's largest magnitude. x is contiguous f32, bf16 or f16, here and below.
+// scale () f32 = what tensor_scale_of() makes of x's largest magnitude. x is contiguous f32, bf16 or f16, here and
+// below.
 struct QuantizeScaleArgs {
   static constexpr const char* name = "quantize_scale";
   View x, scale;

@@ -86,7 +86,10 @@ const bool quantize_registered = register_reference<QuantizeArgs>([](const Quant
         scales->flat(first / block) = held;
         scale = held * scale;
       } else {
-        const int e = std::max(counts ? 0 : std::ilogb(real(amax)) - (is_f4(a.format) ? 2 : is_e5m2(a.format) ? 15 : 8),
+        const int e = std::max(counts ? 0
+                                      : std::ilogb(real(amax)) - (is_f4(a.format)     ? 2
+                                                                  : is_e5m2(a.format) ? 15
+                                                                                      : 8),
                                -127);
         scale = N(std::ldexp(1.0, e));
         scales->flat(first / block) = scale;
@@ -98,7 +101,8 @@ const bool quantize_registered = register_reference<QuantizeArgs>([](const Quant
       const bool negative = std::signbit(real(scaled));
       if (is_f4(a.format)) {
         const int code = magnitude + (negative ? 8 : 0);
-        if constexpr (!std::is_same_v<N, Counted>) codes.flat(i / 2) = i % 2 == 0 ? N(code) : codes.flat(i / 2) + N(16 * code);
+        if constexpr (!std::is_same_v<N, Counted>)
+          codes.flat(i / 2) = i % 2 == 0 ? N(code) : codes.flat(i / 2) + N(16 * code);
       } else {
         const auto code = static_cast<uint8_t>(magnitude + (negative ? 128 : 0));
         codes.flat(i) = N(is_e5m2(a.format) ? to_float(f8e5m2{code}) : to_float(f8e4m3{code}));
@@ -169,7 +173,8 @@ TEST(Quantize, ExactValuesComeBack) {
   EXPECT_EQ(to(q.codes, kCpu).data<uint8_t>()[14], 0x77);
 }
 
-// The rules by hand. NVFP4: 16 values up to 12 and 16 up to 3; scale of the tensor 12 / 2688, of the blocks 448 and 112.
+// The rules by hand. NVFP4: 16 values up to 12 and 16 up to 3; scale of the tensor 12 / 2688, of the blocks 448 and
+// 112.
 TEST(Quantize, ScaleRules) {
   std::vector<float> values(32, 1.0f);
   values[0] = -12, values[20] = 3;
@@ -207,8 +212,9 @@ TEST(Quantize, ShapesBytesAndMeta) {
     LedgerGuard guard;
     const Tensor x = Tensor::empty(Dims(3, 64), DType::kBF16, device);
     const std::pair<QuantFormat, int64_t> rows[] = {
-        {QuantFormat::kF8E4M3, 192 + 4},       {QuantFormat::kF8E5M2, 192 + 4},       {QuantFormat::kMxF8E4M3, 192 + 6},
-        {QuantFormat::kMxF8E5M2, 192 + 3 * 2}, {QuantFormat::kMxF4, 96 + 3 * 64 / 32}, {QuantFormat::kNvF4, 96 + 12 + 4}};
+        {QuantFormat::kF8E4M3, 192 + 4},        {QuantFormat::kF8E5M2, 192 + 4},
+        {QuantFormat::kMxF8E4M3, 192 + 6},      {QuantFormat::kMxF8E5M2, 192 + 3 * 2},
+        {QuantFormat::kMxF4, 96 + 3 * 64 / 32}, {QuantFormat::kNvF4, 96 + 12 + 4}};
     for (const auto& [f, bytes] : rows) {
       const Quantized q = quantize(x, f);
       EXPECT_EQ(q.bytes(), bytes) << name_of(f);
@@ -222,8 +228,7 @@ TEST(Quantize, ShapesBytesAndMeta) {
 
 TEST(Quantize, ViewsAndPartsOfBlocks) {
   const Tensor x = to(random_tensor({Dims(64, 3)}, DType::kF32, 4), test_device()), t = transpose(x, 0, 1);
-  for (const QuantFormat f : kAll)
-    EXPECT_EQ(round_trip(t, f), round_trip(contiguous(t), f)) << name_of(f);
+  for (const QuantFormat f : kAll) EXPECT_EQ(round_trip(t, f), round_trip(contiguous(t), f)) << name_of(f);
 }
 
 TEST(Quantize, Refusals) {

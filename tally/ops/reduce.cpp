@@ -85,8 +85,10 @@ Tensor scaled_sum(const Tensor& x, int mask, bool keepdim, double scale) {
 
 void reduce_(ReduceOp op, const Tensor& x, const Tensor& out, double scale) {
   if (widens_f16(x)) {
+    const Tensor x32 = to(x.detach(), DType::kF32);
+    if (out.dtype() == DType::kF32) return reduce_(op, x32, out, scale);
     const Tensor wide = Tensor::empty(out.sizes(), DType::kF32, out.device(), Category::kWorkspace);
-    reduce_(op, to(x.detach(), DType::kF32), wide, scale);
+    reduce_(op, x32, wide, scale);
     return copy_(out, wide);
   }
   ReduceArgs args{x.raw(), out.raw(), op, scale, {}};
