@@ -32,8 +32,8 @@ std::vector<Case> all_cases() {
 
 std::map<std::string, Json> entries(const std::filesystem::path& file) {
   std::map<std::string, Json> all;
-  for (const Json& entry : Json::parse(read_file(file), file.string()).as_array())
-    all.emplace(entry.at("id").as_string(), entry);
+  const Json list = Json::parse(read_file(file), file.string());
+  for (const Json& entry : list.as_array()) all.emplace(entry.at("id").as_string(), entry);
   return all;
 }
 
