@@ -6,6 +6,14 @@ namespace tally::isa_plain {
 
 void add_plain_kernels(Kernels& table);
 
-void add_plain_kernels(Kernels&) {}
+void add_plain_kernels(Kernels& table) {
+  table.reduce_plain = reduce_plain;
+  table.arg_reduce = arg_reduce;
+  table.prod_backward = prod_backward;
+  table.scan = scan;
+  table.cumprod_backward = cumprod_backward;
+  table.sort = sort;
+  table.topk = topk;
+}
 
 }  // namespace tally::isa_plain
