@@ -58,7 +58,7 @@ std::string str(const Dims& d) {
 }
 
 int normalize_axis(int axis, int rank, const char* op) {
-  if (axis < -rank || axis >= rank) fail("{}: axis {} is outside a tensor of {} axes", op, axis, rank);
+  if (axis < -rank || axis >= rank) fail_index("{}: axis {} is outside a tensor of {} axes", op, axis, rank);
   return axis < 0 ? axis + rank : axis;
 }
 

@@ -6,6 +6,10 @@ namespace tally::isa_plain {
 
 void add_plain_kernels(Kernels& table);
 
-void add_plain_kernels(Kernels&) {}
+void add_plain_kernels(Kernels& table) {
+  table.random = random;
+  table.sequence = sequence;
+  table.count_unequal = count_unequal;
+}
 
 }  // namespace tally::isa_plain
