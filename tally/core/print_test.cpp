@@ -47,8 +47,7 @@ TEST(Print, FormatOfFloats) {
   EXPECT_EQ(str(values({1e9, 1}, Dims(2))), "tensor([1.0000e+09, 1.0000e+00])");
   EXPECT_EQ(str(values({NAN, 1, INFINITY}, Dims(3))), "tensor([nan, 1., inf])");
   EXPECT_EQ(str(values({NAN, 1.5, -INFINITY}, Dims(3))), "tensor([   nan, 1.5000,   -inf])");
-  EXPECT_EQ(str(values({0.1, 100.25}, Dims(1, 1, 2), DType::kF64)),
-            "tensor([[[1.0000e-01, 1.0025e+02]]], dtype=f64)");
+  EXPECT_EQ(str(values({0.1, 100.25}, Dims(1, 1, 2), DType::kF64)), "tensor([[[1.0000e-01, 1.0025e+02]]], dtype=f64)");
   EXPECT_EQ(str(values({0, -0.0}, Dims(2))), "tensor([0., -0.])");
 }
 
@@ -79,8 +78,8 @@ TEST(Print, SummaryOfMoreThanAThousand) {
   // Axes of at most six are whole.
   const std::string cube = str(values(std::vector<double>(1260, 1), Dims(3, 7, 60), DType::kI32));
   const std::string row = "[1, 1, 1,  ..., 1, 1, 1]", comma = ",\n         ";
-  const std::string page = "[" + row + comma + row + comma + row + comma + "..." + comma + row + comma + row + comma +
-                           row + "]";
+  const std::string page =
+      "[" + row + comma + row + comma + row + comma + "..." + comma + row + comma + row + comma + row + "]";
   EXPECT_EQ(cube, "tensor([" + page + ",\n\n        " + page + ",\n\n        " + page + "], dtype=i32)");
 }
 
@@ -93,7 +92,8 @@ TEST(Print, DtypeDeviceAndGradient) {
             "tensor(..., device='meta:cuda', size=(2,), dtype=i64)");
   PrintOptions narrow;
   narrow.linewidth = 20;
-  EXPECT_EQ(str(values({1, 2, 3, 4}, Dims(4), DType::kF16), narrow), "tensor([1., 2., 3.,\n        4.],\n       dtype=f16)");
+  EXPECT_EQ(str(values({1, 2, 3, 4}, Dims(4), DType::kF16), narrow),
+            "tensor([1., 2., 3.,\n        4.],\n       dtype=f16)");
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ const bool reference = register_reference<CountUnequalArgs>([](const CountUnequa
   auto& out = io.inout(c.out);
   double count = 0;
   for (int64_t i = 0; i < c.a.numel(); ++i) {
-    num_where(N(a.flat(i)) - N(b.flat(i)), [](auto) { return true; }, N(0), N(c.atol) + N(c.rtol) * N(b.flat(i)));
+    num_where(
+        N(a.flat(i)) - N(b.flat(i)), [](auto) { return true; }, N(0), N(c.atol) + N(c.rtol) * N(b.flat(i)));
     const double x = a.flat(i), y = b.flat(i);
     const bool near = c.rtol + c.atol > 0 && std::isfinite(x - y) && std::abs(x - y) <= c.atol + c.rtol * std::abs(y);
     count += !(x == y || near || (c.equal_nan && std::isnan(x) && std::isnan(y)));

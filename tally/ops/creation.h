@@ -15,8 +15,8 @@ namespace tally {
 // zeros({2, 3}, {.dtype = DType::kBF16, .device = cuda_device(), .requires_grad = true}). What is not given is the
 // function's own dtype, the CPU, or for *_like what the other tensor has.
 struct TensorOptions {
-  std::optional<DType> dtype;
-  std::optional<Device> device;
+  std::optional<DType> dtype = {};
+  std::optional<Device> device = {};
   bool requires_grad = false;
   Category category = Category::kActivation;
 };

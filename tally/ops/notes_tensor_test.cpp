@@ -193,8 +193,10 @@ TEST(Notes, A060_ViewsAllocateNothing) {
 }
 
 TEST(Notes, A061_WhatATrainingRunStores) {
-  for (const auto& [category, name] : {std::pair(Category::kParameter, "parameter"), {Category::kGradient, "gradient"},
-                                       {Category::kOptimizer, "optimizer"}, {Category::kActivation, "activation"},
+  for (const auto& [category, name] : {std::pair(Category::kParameter, "parameter"),
+                                       {Category::kGradient, "gradient"},
+                                       {Category::kOptimizer, "optimizer"},
+                                       {Category::kActivation, "activation"},
                                        {Category::kData, "data"}}) {
     LedgerGuard guard;
     const Tensor x = empty({64}, {.category = category});
@@ -465,10 +467,12 @@ TEST(Notes, A195_FixedValuesOfSeedZero) {
   const V uniform = to(rand({4}, {.device = test::test_device()}), kCpu).to_vector();
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(uniform[i], uniform_from_u32(random_u32(0, static_cast<uint64_t>(RandomStream::kDraws), i)));
-  EXPECT_EQ(uniform, (V{0}));
-  EXPECT_EQ(randn({4}, {.device = test::test_device()}).to_vector(), (V{0}));
-  EXPECT_EQ(randint(100, {6}, {.device = test::test_device()}).to_vector(), (V{0}));
-  EXPECT_EQ(randperm(6, {.device = test::test_device()}).to_vector(), (V{0}));
+  const auto floats = [](const Tensor& x) { return x.to_vector<float>(); };
+  EXPECT_EQ(floats(tensor(uniform, {4})), (std::vector<float>{0.866024971f, 0.513348699f, 0.700686872f, 0.242615521f}));
+  EXPECT_EQ(floats(randn({4}, {.device = test::test_device()})),
+            (std::vector<float>{1.35830784f, -0.080606021f, 0.24955596f, -0.502978504f}));
+  EXPECT_EQ(randint(100, {6}, {.device = test::test_device()}).to_vector(), (V{10, 66, 21, 27, 12, 22}));
+  EXPECT_EQ(randperm(10, {.device = test::test_device()}).to_vector(), (V{5, 6, 3, 2, 1, 0, 4, 8, 9, 7}));
 }
 
 }  // namespace

@@ -72,14 +72,15 @@ const bool reference = register_reference<RandomArgs>([](const RandomArgs& a, au
         break;
       }
       case RandomKind::kInteger: {
-        const auto n = static_cast<int64_t>(static_cast<uint64_t>(a.first) +
-                                            random_below(a.seed, a.stream, at, a.range));
+        const auto n =
+            static_cast<int64_t>(static_cast<uint64_t>(a.first) + random_below(a.seed, a.stream, at, a.range));
         out.flat(i) = N(static_cast<double>(n));
         break;
       }
       case RandomKind::kBernoulli: {
         const double limit = a.has_p() ? p.flat(i) : a.a;
-        out.flat(i) = num_where(N(word * 0x1p-32), [&](auto) { return word * 0x1p-32 < limit; }, N(1), N(0));
+        out.flat(i) = num_where(
+            N(word * 0x1p-32), [&](auto) { return word * 0x1p-32 < limit; }, N(1), N(0));
         break;
       }
     }
@@ -138,7 +139,8 @@ TEST(Random, BitsDoNotDependOnLayoutAndThreads) {
   };
   const int before = num_threads();
   for (int kind = 0; kind < 5; ++kind) {
-    const Tensor x = empty({130, 257}, {.device = test_device()}), turned = empty({257, 130}, {.device = test_device()});
+    const Tensor x = empty({130, 257}, {.device = test_device()}),
+                 turned = empty({257, 130}, {.device = test_device()});
     const Tensor wide = empty({130, 600}, {.device = test_device()});
     set_num_threads(1);
     fill(x, kind);
@@ -214,8 +216,12 @@ TEST(Random, RangesAndMoments) {
 TEST(Random, TruncatedNormalStaysInside) {
   Generator g(11);
   for (const DType t : kFloats) {
-    for (const auto& [mean, std, a, b] : {std::tuple(0.0, 1.0, -2.0, 2.0), {0.0, 0.02, -0.06, 0.06}, {0.0, 1.0, 0.3, 0.31},
-                                          {5.0, 2.0, -1.0, 3.0}, {0.0, 1.0, 6.0, 9.0}, {0.0, 1.0, -9.0, -6.0}}) {
+    for (const auto& [mean, std, a, b] : {std::tuple(0.0, 1.0, -2.0, 2.0),
+                                          {0.0, 0.02, -0.06, 0.06},
+                                          {0.0, 1.0, 0.3, 0.31},
+                                          {5.0, 2.0, -1.0, 3.0},
+                                          {0.0, 1.0, 6.0, 9.0},
+                                          {0.0, 1.0, -9.0, -6.0}}) {
       const Tensor x = trunc_normal({20000}, mean, std, a, b, {.dtype = t}, g);
       const std::vector<double> v = x.to_vector();
       EXPECT_GE(*std::min_element(v.begin(), v.end()), a) << name_of(t);
