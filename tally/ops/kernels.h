@@ -2,8 +2,10 @@
 // is a clear error at launch.
 #pragma once
 
+#include "tally/ops/allclose_kernels.h"
 #include "tally/ops/attention_kernels.h"
 #include "tally/ops/cache_kernels.h"
+#include "tally/ops/creation_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
@@ -15,6 +17,7 @@
 #include "tally/ops/optim_step_kernels.h"
 #include "tally/ops/probe_kernels.h"
 #include "tally/ops/quantize_kernels.h"
+#include "tally/ops/random_kernels.h"
 #include "tally/ops/reduce_kernels.h"
 #include "tally/ops/reduce_plain_kernels.h"
 #include "tally/ops/rope_kernels.h"
@@ -67,6 +70,9 @@ struct Kernels {
   Kernel<GatherArgs> gather = nullptr;
   Kernel<GatherBackwardArgs> gather_backward = nullptr;
   Kernel<DropoutArgs> dropout = nullptr;
+  Kernel<RandomArgs> random = nullptr;
+  Kernel<SequenceArgs> sequence = nullptr;
+  Kernel<CountUnequalArgs> count_unequal = nullptr;
   Kernel<AttentionArgs> attention = nullptr;
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;
   Kernel<CacheWriteArgs> cache_write = nullptr;

@@ -17,6 +17,9 @@ void add_plain_kernels(Kernels& table) {
   table.cumprod_backward = cumprod_backward;
   table.sort = sort;
   table.topk = topk;
+  table.random = random;
+  table.sequence = sequence;
+  table.count_unequal = count_unequal;
 }
 
 }  // namespace tally::isa_plain
