@@ -62,6 +62,7 @@ class Tensor {
   int64_t stride(int axis) const { return stride_[normalize_axis(axis, size_.rank, "stride")]; }
   int64_t numel() const { return size_.numel(); }
   int64_t storage_offset() const { return offset_; }
+  int64_t storage_bytes() const { return storage_->used(); }
   DType dtype() const { return dtype_; }
   Device device() const { return storage_->device(); }
   Category category() const { return storage_->category(); }

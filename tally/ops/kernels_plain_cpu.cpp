@@ -6,6 +6,11 @@ namespace tally::isa_plain {
 
 void add_plain_kernels(Kernels& table);
 
-void add_plain_kernels(Kernels&) {}
+void add_plain_kernels(Kernels& table) {
+  table.integer = integer;
+  table.compare = compare;
+  table.where = where;
+  table.triangle = triangle;
+}
 
 }  // namespace tally::isa_plain
