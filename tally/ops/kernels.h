@@ -4,17 +4,21 @@
 
 #include "tally/ops/attention_kernels.h"
 #include "tally/ops/cache_kernels.h"
+#include "tally/ops/conv_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/embedding_kernels.h"
 #include "tally/ops/gather_kernels.h"
+#include "tally/ops/indexing_kernels.h"
+#include "tally/ops/matmul_int_kernels.h"
 #include "tally/ops/matmul_kernels.h"
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
 #include "tally/ops/probe_kernels.h"
 #include "tally/ops/reduce_kernels.h"
 #include "tally/ops/rope_kernels.h"
+#include "tally/ops/scatter_kernels.h"
 #include "tally/ops/softmax_kernels.h"
 
 namespace tally {
@@ -48,6 +52,14 @@ struct Kernels {
   Kernel<EmbeddingBackwardArgs> embedding_backward = nullptr;
   Kernel<GatherArgs> gather = nullptr;
   Kernel<GatherBackwardArgs> gather_backward = nullptr;
+  Kernel<ScatterArgs> scatter = nullptr;
+  Kernel<LinearIndexArgs> linear_index = nullptr;
+  Kernel<NonzeroCountArgs> nonzero_count = nullptr;
+  Kernel<NonzeroArgs> nonzero = nullptr;
+  Kernel<MatmulIntArgs> matmul_int = nullptr;
+  Kernel<ConvDepthwiseArgs> conv_depthwise = nullptr;
+  Kernel<ConvDepthwiseInputArgs> conv_depthwise_input = nullptr;
+  Kernel<ConvDepthwiseWeightArgs> conv_depthwise_weight = nullptr;
   Kernel<DropoutArgs> dropout = nullptr;
   Kernel<AttentionArgs> attention = nullptr;
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;

@@ -6,6 +6,12 @@ namespace tally::isa_plain {
 
 void add_plain_kernels(Kernels& table);
 
-void add_plain_kernels(Kernels&) {}
+void add_plain_kernels(Kernels& table) {
+  table.scatter = scatter;
+  table.linear_index = linear_index;
+  table.nonzero_count = nonzero_count;
+  table.nonzero = nonzero;
+  table.matmul_int = matmul_int;
+}
 
 }  // namespace tally::isa_plain
