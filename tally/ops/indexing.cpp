@@ -6,219 +6,26 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
+#include "tally/ops/index_expression.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/scatter.h"
 #include "tally/ops/view.h"
 
 namespace tally {
 
-Index::Index(const std::vector<int64_t>& ids) : kind(Kind::kTensor) {
-  tensor = Tensor::empty(Dims(static_cast<int64_t>(ids.size())), DType::kI64, kCpu, Category::kWorkspace);
-  std::copy(ids.begin(), ids.end(), tensor.data<int64_t>());
-}
-
 namespace {
 
-// A view of some storage in numbers.
-struct Frame {
-  Dims size, stride;
-  int64_t offset = 0;
-};
-Frame frame_of(const Tensor& x) { return {x.sizes(), x.strides(), x.storage_offset()}; }
-Frame dense_frame(const Dims& size) { return {size, contiguous_strides(size), 0}; }
-Tensor seen(const Tensor& x, const Frame& f) { return x.alias(f.size, f.stride, f.offset); }
-
-bool is_mask(const Tensor& t) { return t.dtype() == DType::kBool || t.dtype() == DType::kU8; }
-
-void push(Dims& d, int64_t n) {
-  if (d.rank == kMaxRank) fail_index("index: a result of more than {} axes", kMaxRank);
-  d[d.rank++] = n;
-}
-
-// Ids for one axis of the basic view.
-struct Array {
-  int axis;
-  Tensor ids;
-};
-
-// What an expression means for an x of some sizes: the steps of the basic view, then the arrays.
-struct Step {
-  Index::Kind kind;
-  int64_t begin = 0, step = 1, length = 0;  // kInt: begin; kSlice: all three
-};
-struct Expression {
-  std::vector<Step> steps;  // every axis of x, and new ones
-  std::vector<Array> arrays;
-};
-
-// The basic view of a frame.
-Frame stepped(const Frame& x, const std::vector<Step>& steps) {
-  Frame y;
-  y.offset = x.offset;
-  int from = 0;
-  for (const Step& s : steps) {
-    if (s.kind == Index::Kind::kNone) {
-      push(y.size, 1);
-      push(y.stride, from < x.size.rank ? x.size[from] * x.stride[from] : 1);
-      continue;
-    }
-    if (s.length > 0 || s.kind == Index::Kind::kInt) y.offset += s.begin * x.stride[from];
-    if (s.kind == Index::Kind::kSlice) {
-      push(y.size, s.length);
-      push(y.stride, s.step * x.stride[from]);
-    }
-    ++from;
-  }
-  return y;
-}
-
-Step slice_step(const Slice& s, int64_t n) {
-  if (s.step < 1) fail_value("index: slice step must be greater than zero, not {}", s.step);
-  const auto bound = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
-  const int64_t begin = bound(s.start.value_or(0)), end = bound(s.stop.value_or(n));
-  return {Index::Kind::kSlice, begin, s.step, end > begin ? (end - begin - 1) / s.step + 1 : 0};
-}
-
-// How many axes of x an index takes.
-int axes_taken(const Index& i) {
-  switch (i.kind) {
-    case Index::Kind::kInt:
-    case Index::Kind::kSlice:
-      return 1;
-    case Index::Kind::kTensor:
-      return is_mask(i.tensor) ? i.tensor.dim() : 1;
-    default:
-      return 0;
-  }
-}
-
-Tensor on_device(const Tensor& t, Device device) {
-  if (t.device() == device) return t.detach();
-  if (t.device().kind == DeviceKind::kMeta)
-    fail("index: a {} tensor of indices has no values for one on {}", name_of(t.device()), name_of(device));
-  if (device.kind == DeviceKind::kMeta) return Tensor::empty(t.sizes(), t.dtype(), device, Category::kWorkspace);
-  return to(t, device);
-}
-
-// A mask of the axes from `axis` on becomes an array for each.
-void push_mask(Expression& e, const Tensor& mask, const Dims& size, int from, int axis, size_t place) {
-  for (int i = 0; i < mask.dim(); ++i)
-    if (from + i >= size.rank || mask.sizes()[i] != size[from + i])
-      fail_index(
-          "index: the shape of the mask {} at index {} does not match the shape of the indexed tensor {} at "
-          "index {}",
-          str(mask.sizes()), place, str(size), from + i);
-  const Tensor places = nonzero(mask);  // (n, r)
-  for (int i = 0; i < mask.dim(); ++i)
-    e.arrays.push_back({axis + i, places.alias(Dims(places.size(0)), Dims(places.stride(0)),
-                                               places.storage_offset() + i * places.stride(1))});
-}
-
-Expression parse(const Tensor& x, const std::vector<Index>& at) {
-  if (!x.defined()) fail("index: an input is missing");
-  const Dims& size = x.sizes();
-  int taken = 0;
-  for (const Index& i : at) {
-    if (i.kind == Index::Kind::kTensor) {
-      if (!i.tensor.defined()) fail_type("index: an index is missing");
-      if (!is_mask(i.tensor) && i.tensor.dtype() != DType::kI64 && i.tensor.dtype() != DType::kI32)
-        fail_index("index: tensors used as indices must be i32, i64 or bool tensors, not {}",
-                   name_of(i.tensor.dtype()));
-    }
-    taken += axes_taken(i);
-  }
-  if (taken > size.rank)
-    fail_index("index: too many indices for tensor of dimension {}: {} for shape {}", size.rank, taken, str(size));
-  Expression e;
-  int from = 0, axis = 0;  // of x; of the basic view
-  bool rest_given = false;
-  const auto keep = [&](int64_t begin, int64_t step, int64_t length) {
-    e.steps.push_back({Index::Kind::kSlice, begin, step, length});
-    ++from, ++axis;
-  };
-  const auto select = [&](int64_t i) {
-    const int64_t n = size[from];
-    if (i < -n || i >= n) fail_index("index: index {} is out of bounds for dimension {} with size {}", i, from, n);
-    e.steps.push_back({Index::Kind::kInt, i < 0 ? i + n : i});
-    ++from;
-  };
-  const auto new_axis = [&] {
-    e.steps.push_back({Index::Kind::kNone});
-    ++axis;
-  };
-  for (size_t place = 0; place < at.size(); ++place) {
-    const Index& i = at[place];
-    switch (i.kind) {
-      case Index::Kind::kInt:
-        select(i.integer);
-        break;
-      case Index::Kind::kSlice: {
-        const Step s = slice_step(i.slice, size[from]);
-        keep(s.begin, s.step, s.length);
-        break;
-      }
-      case Index::Kind::kNone:
-        new_axis();
-        break;
-      case Index::Kind::kEllipsis:
-        for (int k = rest_given ? 0 : size.rank - taken; k > 0; --k) keep(0, 1, size[from]);
-        rest_given = true;
-        break;
-      case Index::Kind::kBool: {
-        const Index one(std::vector<int64_t>(static_cast<size_t>(i.integer), 0));
-        e.arrays.push_back({axis, on_device(one.tensor, x.device())});
-        new_axis();
-        break;
-      }
-      case Index::Kind::kTensor: {
-        const bool data = i.tensor.device().kind != DeviceKind::kMeta && x.device().kind != DeviceKind::kMeta;
-        if (!is_mask(i.tensor) && i.tensor.dim() == 0 && data) {
-          select(static_cast<int64_t>(i.tensor.item()));
-          break;
-        }
-        const Tensor t = on_device(i.tensor, x.device());
-        if (!is_mask(t)) {
-          e.arrays.push_back({axis, t});
-          keep(0, 1, size[from]);
-          break;
-        }
-        if (t.dim() == 0) {
-          const Index one(std::vector<int64_t>(t.device().kind == DeviceKind::kMeta ? 1 : t.item() != 0, 0));
-          e.arrays.push_back({axis, on_device(one.tensor, x.device())});
-          new_axis();
-          break;
-        }
-        push_mask(e, t, size, from, axis, place);
-        for (int k = 0; k < t.dim(); ++k) keep(0, 1, size[from]);
-        break;
-      }
-    }
-  }
-  while (from < size.rank) keep(0, 1, size[from]);
-  return e;
-}
-
-// ---- arrays
-
-// The indexed axes of a frame as one, at `axis` of the others: ids * step count its elements.
-struct Joint {
-  Frame frame;
-  int axis = 0;
-  Dims step;
-};
-
-// Where the arrays stand and what shape they have together.
+// The arrays of an expression: their shape together, and where it stands.
 struct Arrays {
-  std::vector<Array> all;
-  Dims shape;            // of the arrays, broadcast
+  std::vector<IndexArray> all;
+  Dims shape;            // broadcast
+  bool together = true;  // their axes are neighbours
   int front = 0;         // axes of the result before them
-  Dims size;             // of the indexed axes
-  bool together = true;  // neighbours, in order
-  Tensor flat;           // the joint ids for `step`
-  Dims step;
+  Dims size, steps;      // of the indexed axes; what an id counts in their joint axis
+  int count() const { return size.rank; }
 };
 
-Arrays arrays_of(const Expression& e, const Frame& x) {
+Arrays arrays_of(const Expression& e, const Dims& x) {
   Arrays a;
   a.all = e.arrays;
   for (size_t i = 0; i < a.all.size(); ++i) {
@@ -233,59 +40,68 @@ Arrays arrays_of(const Expression& e, const Frame& x) {
       joined[joined.rank - k] = p == 1 ? q : p;
     }
     a.shape = joined;
-    push(a.size, x.size[a.all[i].axis]);
+    push_axis(a.size, x[a.all[i].axis]);
     a.together = a.together && (i == 0 || a.all[i].axis == a.all[i - 1].axis + 1);
   }
   a.front = a.together ? a.all[0].axis : 0;
+  a.steps = contiguous_strides(a.size);
   return a;
 }
 
-bool indexed(const Arrays& a, int axis) {
-  for (const Array& array : a.all)
-    if (array.axis == axis) return true;
-  return false;
+// The axes in the result's order, those that are indexed at `front`, one behind the other.
+Frame arranged(const Arrays& a, const Frame& x) {
+  Frame y;
+  y.offset = x.offset;
+  const auto push = [&](int axis) { push_axis(y.size, x.size[axis]), push_axis(y.stride, x.stride[axis]); };
+  const auto rest = [&](int from) {  // what no array indexes, `front` axes at first
+    for (int axis = from; axis < x.size.rank; ++axis) {
+      bool indexed = false;
+      for (const IndexArray& array : a.all) indexed = indexed || array.axis == axis;
+      if (!indexed) push(axis);
+      if (from == 0 && a.together && axis + 1 == a.front) return;
+    }
+  };
+  if (a.front > 0) rest(0);
+  for (const IndexArray& array : a.all) push(array.axis);
+  rest(a.front);
+  return y;
 }
 
-// `middle` stands for the indexed axes.
-Dims with_arrays(const Arrays& a, const Dims& size, const Dims& middle) {
+// `count` axes from `at` on become those of `middle`.
+Dims replaced(const Dims& size, int at, int count, const Dims& middle) {
   Dims out;
-  for (int axis = 0; axis <= size.rank; ++axis) {
-    if (out.rank == a.front && axis == (a.together ? a.all[0].axis : 0))
-      for (int k = 0; k < middle.rank; ++k) push(out, middle[k]);
-    if (axis < size.rank && !indexed(a, axis)) push(out, size[axis]);
-  }
+  for (int i = 0; i < at; ++i) push_axis(out, size[i]);
+  for (int i = 0; i < middle.rank; ++i) push_axis(out, middle[i]);
+  for (int i = at + count; i < size.rank; ++i) push_axis(out, size[i]);
   return out;
 }
 
-Joint joint_of(const Arrays& a, const Frame& x) {
-  Joint j;
-  j.axis = a.front;
-  const int count = static_cast<int>(a.all.size());
-  bool merges = true;  // the indexed axes are one in memory
-  for (int i = 0; i + 1 < count; ++i)
-    merges = merges && x.stride[a.all[i].axis] == x.stride[a.all[i + 1].axis] * x.size[a.all[i + 1].axis];
-  int64_t stride = 1, length = 1;
-  if (merges) {
-    stride = x.stride[a.all[count - 1].axis];
-    for (int i = 0; i < count; ++i) length *= a.size[i];
-  } else {
-    for (int i = 0; i < count; ++i) length += (a.size[i] - 1) * x.stride[a.all[i].axis];
-  }
-  j.step.rank = count;
-  int64_t step = 1;
-  for (int i = count - 1; i >= 0; --i) {
-    j.step[i] = merges ? step : x.stride[a.all[i].axis];
-    step *= a.size[i];
-  }
-  if (step == 0) length = 0;
-  j.frame = {with_arrays(a, x.size, Dims(length)), with_arrays(a, x.stride, Dims(stride)), x.offset};
-  return j;
+// True when `count` axes from `at` on are one in memory.
+bool merges(const Frame& f, int at, int count) {
+  bool all = true;
+  for (int i = at; i + 1 < at + count; ++i) all = all && f.stride[i] == f.stride[i + 1] * f.size[i + 1];
+  return all;
 }
 
-// The ids of all arrays as one, of a.shape.
+// Those axes as one, which ids with the steps of Arrays count, ...
+Frame joint(const Frame& f, int at, int count) {
+  int64_t n = 1;
+  for (int i = at; i < at + count; ++i) n *= f.size[i];
+  return {replaced(f.size, at, count, Dims(n)), replaced(f.stride, at, count, Dims(f.stride[at + count - 1])),
+          f.offset};
+}
+// ... or as the stretch of memory that they lie in, which ids that are offsets count. For reading only: elements of the
+// view lie in it more than once.
+Frame stretch(const Frame& f, int at, int count) {
+  int64_t n = f.size.numel() == 0 ? 0 : 1;
+  for (int i = at; i < at + count && n > 0; ++i) n += (f.size[i] - 1) * f.stride[i];
+  return {replaced(f.size, at, count, Dims(n)), replaced(f.stride, at, count, Dims(1)), f.offset};
+}
+
+// The ids of all arrays as one, of a.shape: sums of id * step.
 Tensor joint_ids(const char* op, const Arrays& a, const Dims& step, Device device) {
   LinearIndexArgs args{};
-  args.count = static_cast<int>(a.all.size());
+  args.count = a.count();
   args.size = a.size, args.step = step;
   for (int i = 0; i < args.count; ++i) args.ids[i] = broadcast_to(a.all[static_cast<size_t>(i)].ids, a.shape).raw();
   const Tensor out = Tensor::empty(a.shape, DType::kI64, device);
@@ -297,7 +113,7 @@ Tensor joint_ids(const char* op, const Arrays& a, const Dims& step, Device devic
   const auto first = static_cast<int64_t>(bad.item());
   if (first == out.numel()) return out;
   for (int i = 0; i < args.count; ++i) {
-    const Array& array = a.all[static_cast<size_t>(i)];
+    const IndexArray& array = a.all[static_cast<size_t>(i)];
     const double id = broadcast_to(array.ids, a.shape).to_vector()[static_cast<size_t>(first)];
     const int64_t n = a.size[i];
     if (id < static_cast<double>(-n) || id >= static_cast<double>(n))
@@ -309,42 +125,46 @@ Tensor joint_ids(const char* op, const Arrays& a, const Dims& step, Device devic
 
 Tensor flattened(const Tensor& t) { return t.alias(Dims(t.numel()), Dims(1), t.storage_offset()); }
 
-// Elements of `x` seen as the joint frame, in the shape of the result.
-Tensor read(const Tensor& x, const Frame& joint, int axis, const Tensor& ids, Category category) {
-  Dims size = joint.size, full;
-  size[axis] = ids.numel();
-  for (int i = 0; i < size.rank; ++i) {
-    if (i != axis) push(full, size[i]);
-    for (int k = 0; i == axis && k < ids.dim(); ++k) push(full, ids.sizes()[k]);
-  }
-  Tensor y = Tensor::empty(full, x.dtype(), x.device(), category);
+// Elements of x seen as `f`, whose axis `at` the ids count; ids' shape takes the axis' place.
+Tensor read(const Tensor& x, const Frame& f, int at, const Tensor& ids) {
+  Dims size = f.size;
+  size[at] = ids.numel();
+  Tensor y = Tensor::empty(replaced(f.size, at, 1, ids.sizes()), x.dtype(), x.device());
   const Tensor flat = y.alias(size, contiguous_strides(size), 0);
-  launch(&Kernels::gather,
-         GatherArgs{seen(x, joint).raw(), spread_index(flattened(ids), size, axis).raw(), flat.raw(), axis});
+  launch(&Kernels::gather, GatherArgs{seen(x, f).raw(), spread_index(flattened(ids), size, at).raw(), flat.raw(), at});
   return y;
 }
 
-// The reverse: x's elements become value's, or value's are added. value has the result's shape, any strides.
-void write(const Tensor& x, const Frame& joint, int axis, const Tensor& ids, const Tensor& value, bool add) {
-  Dims size = joint.size;
-  size[axis] = ids.numel();
-  if (size.numel() == 0) return;
+// The reverse, for `count` axes from `at` on: x's elements become value's, or value's are added. value has the shape
+// that read() gives, any strides. Axes that are not one in memory are changed in a copy.
+void write(const Tensor& x, const Frame& f, int at, int count, const Tensor& ids, const Tensor& value, bool add) {
+  if (value.numel() == 0) return;
+  if (!merges(f, at, count)) {
+    const Tensor copy = Tensor::empty(f.size, x.dtype(), x.device(), Category::kWorkspace);
+    copy_(copy, seen(x, f));
+    write(copy, dense_frame(f.size), at, count, ids, value, add);
+    return copy_(seen(x, f), copy);
+  }
+  const Frame all = joint(f, at, count);
+  Dims size = all.size;
+  size[at] = ids.numel();
   bool one = true;  // a single number
   for (int i = 0; i < value.dim(); ++i) one = one && (value.sizes()[i] == 1 || value.strides()[i] == 0);
   Dims still;
   still.rank = size.rank;
   const Tensor from = one ? value.alias(size, still, value.storage_offset()) : reshape(value.detach(), size);
-  scatter_views(seen(x, joint), axis, spread_index(flattened(ids), size, axis), from, add);
+  scatter_views(seen(x, all), at, spread_index(flattened(ids), size, at), from, add);
 }
 
-// d x of an indexing: zeros but for g at the ids.
-void index_gradient(Backward& b, const Tensor& ids, const Frame& joint, int axis) {
+// d x of an indexing: zeros but for g at the ids. f: as x's gradient is seen.
+void index_gradient(Backward& b, const Tensor& ids, const Frame& f, int at, int count) {
+  NoGrad quiet;
   const InputMeta& m = b.input(0);
   const DType sums = m.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const bool narrow = b.gradient_dtype(0) != sums;
   Tensor dx = Tensor::empty(m.size, sums, m.device, narrow ? Category::kWorkspace : b.category(0));
   fill_(dx, 0.0);
-  write(dx, joint, axis, ids, b.grad(), true);
+  write(dx, f, at, count, ids, b.grad(), true);
   if (narrow) {
     Tensor rounded = b.empty(0);
     copy_(rounded, dx);
@@ -353,8 +173,8 @@ void index_gradient(Backward& b, const Tensor& ids, const Frame& joint, int axis
   b.add(0, std::move(dx));
 }
 
-Tensor basic(const Tensor& x, const std::vector<Step>& steps) {
-  const Frame at = stepped(frame_of(x), steps), dense = stepped(dense_frame(x.sizes()), steps);
+Tensor basic(const Tensor& x, const std::vector<IndexStep>& steps) {
+  const Frame at = basic_view(frame_of(x), steps), dense = basic_view(dense_frame(x.sizes()), steps);
   Tensor y = seen(x, at);
   record(
       y, {x}, {},
@@ -417,9 +237,10 @@ void add_value_gradient(Backward& b, const Tensor& part) {
   b.add(1, reshape(d, wanted));
 }
 
-void put_basic(Tensor& x, const std::vector<Step>& steps, const Tensor& value, bool accumulate) {
-  const Frame dense = stepped(dense_frame(x.sizes()), steps);
-  const Tensor part = seen(x, stepped(frame_of(x), steps)), from = fitted(value, part.sizes());
+void put_basic(Tensor& x, const std::vector<IndexStep>& steps, const Tensor& value, bool accumulate) {
+  const Frame dense = basic_view(dense_frame(x.sizes()), steps);
+  const Tensor part = seen(x, basic_view(frame_of(x), steps)), from = fitted(value, part.sizes());
+  begin_change("index_put_", x);
   if (accumulate) {
     add_(part, from);
   } else {
@@ -442,66 +263,68 @@ void put_basic(Tensor& x, const std::vector<Step>& steps, const Tensor& value, b
 }
 
 void put_arrays(Tensor& x, const Expression& e, const Tensor& value, bool accumulate) {
-  const Frame at = stepped(frame_of(x), e.steps);
-  const Arrays a = arrays_of(e, at);
-  const Joint joint = joint_of(a, at), dense = joint_of(a, stepped(dense_frame(x.sizes()), e.steps));
+  const Frame view = basic_view(frame_of(x), e.steps);
+  const Arrays a = arrays_of(e, view.size);
+  const Frame at = arranged(a, view), dense = arranged(a, basic_view(dense_frame(x.sizes()), e.steps));
   if (x.dtype() != value.dtype())
     fail(
         "index_put_: requires the source and destination dtypes match, got {} for the destination and {} for the "
         "source",
         name_of(x.dtype()), name_of(value.dtype()));
-  const Tensor from = fitted(value, with_arrays(a, at.size, a.shape));
-  const Tensor ids = joint_ids("index_put_", a, joint.step, x.device());
-  Tensor saved;
-  if (needs_grad({x, value}))
-    saved = dense.step == joint.step ? ids : joint_ids("index_put_", a, dense.step, x.device());
-  write(x, joint.frame, joint.axis, ids, from, accumulate);
+  const Tensor from = fitted(value, replaced(at.size, a.front, a.count(), a.shape));
+  const Tensor ids = joint_ids("index_put_", a, a.steps, x.device());
+  begin_change("index_put_", x);
+  write(x, at, a.front, a.count(), ids, from, accumulate);
   record(
-      x, {x, value}, {saved},
-      [](Backward& b, bool added, Dims size, Dims stride, int64_t offset, int axis) {
+      x, {x, value}, {ids},
+      [](Backward& b, bool added, Dims size, Dims stride, int64_t offset, int front, int count) {
         NoGrad quiet;
         const Tensor g = contiguous(b.grad());
-        Frame f{size, stride, g.storage_offset() + offset};
-        if (b.needs(1)) add_value_gradient(b, read(g, f, axis, b.saved(0), Category::kActivation));
+        const Frame f{size, stride, offset};
+        if (b.needs(1)) {
+          const Tensor part = g.alias(size, stride, g.storage_offset() + offset);
+          const Tensor one = merges(f, front, count) ? part : contiguous(part);
+          add_value_gradient(b, read(one, joint(frame_of(one), front, count), front, b.saved(0)));
+        }
         if (added || !b.needs(0)) return b.add(0, g);
-        const Tensor dx = dense_copy(g);
-        f.offset = offset;
-        Dims full = size;
-        full[axis] = b.saved(0).numel();
-        write(dx, f, axis, b.saved(0), broadcast_to(zero_like(dx), full), false);
+        const Tensor dx = dense_copy(g), zero = zero_like(dx);
+        write(dx, f, front, count, b.saved(0), broadcast_to(zero, replaced(size, front, count, b.saved(0).sizes())),
+              false);
         b.add(0, dx);
       },
-      accumulate, dense.frame.size, dense.frame.stride, dense.frame.offset, dense.axis);
+      accumulate, dense.size, dense.stride, dense.offset, a.front, a.count());
 }
 
 }  // namespace
 
 Tensor index(const Tensor& x, const std::vector<Index>& at) {
-  const Expression e = parse(x, at);
+  const Expression e = parse_index(x, at);
   if (e.arrays.empty()) return basic(x, e.steps);
-  const Frame seen_as = stepped(frame_of(x), e.steps);
-  const Arrays a = arrays_of(e, seen_as);
-  const Joint joint = joint_of(a, seen_as), dense = joint_of(a, stepped(dense_frame(x.sizes()), e.steps));
-  with_arrays(a, seen_as.size, a.shape);  // refuses too many axes
-  const Tensor ids = joint_ids("index", a, joint.step, x.device());
-  Tensor y = read(x, joint.frame, joint.axis, ids, Category::kActivation);
+  const Frame view = basic_view(frame_of(x), e.steps);
+  const Arrays a = arrays_of(e, view.size);
+  const Frame f = arranged(a, view), dense = arranged(a, basic_view(dense_frame(x.sizes()), e.steps));
+  replaced(f.size, a.front, a.count(), a.shape);  // refuses too many axes
+  const bool one = merges(f, a.front, a.count());
+  Dims offsets;
+  for (int i = 0; i < a.count(); ++i) push_axis(offsets, f.stride[a.front + i]);
+  const Tensor ids = joint_ids("index", a, one ? a.steps : offsets, x.device());
+  Tensor y = read(x, one ? joint(f, a.front, a.count()) : stretch(f, a.front, a.count()), a.front, ids);
   if (!needs_grad({x})) return y;
-  const Tensor saved = dense.step == joint.step ? ids : joint_ids("index", a, dense.step, x.device());
+  const Tensor saved = one ? ids : joint_ids("index", a, a.steps, x.device());
   record(
       y, {x}, {saved},
-      [](Backward& b, Dims size, Dims stride, int64_t offset, int axis) {
-        index_gradient(b, b.saved(0), {size, stride, offset}, axis);
+      [](Backward& b, Dims size, Dims stride, int64_t offset, int front, int count) {
+        index_gradient(b, b.saved(0), {size, stride, offset}, front, count);
       },
-      dense.frame.size, dense.frame.stride, dense.frame.offset, dense.axis);
+      dense.size, dense.stride, dense.offset, a.front, a.count());
   return y;
 }
 
 Tensor& index_put_(Tensor& x, const std::vector<Index>& at, const Tensor& value, bool accumulate) {
   if (!value.defined()) fail("index_put_: an input is missing");
-  const Expression e = parse(x, at);
+  const Expression e = parse_index(x, at);
   if (value.device() != x.device() && value.dim() > 0)
     fail("index_put_: devices {} and {} differ", name_of(x.device()), name_of(value.device()));
-  begin_change("index_put_", x);
   Tensor from = value.device() == x.device() ? value : to(value, x.device());
   if (from.shares_storage(x)) {  // what is read must not be written before
     const Ref<Node> node = from.node();

@@ -87,7 +87,7 @@ TEST(Indexing, BasicIndicesAreViews) {
   expect({kEllipsis, 3}, Dims(4, 3), Dims(15, 5), 3);
   expect({kEllipsis}, Dims(4, 3, 5), Dims(15, 5, 1), 0);
   expect({0, kEllipsis, kNone}, Dims(3, 5, 1), Dims(5, 1, 1), 0);
-  expect({kNone, 1, kNone, 2}, Dims(1, 1, 5), Dims(5, 5, 1), 25);
+  expect({kNone, 1, kNone, 2}, Dims(1, 1, 5), Dims(60, 15, 1), 25);
   expect({0, 0, 0}, Dims(), Dims(), 0);
   expect({Slice(3, 1)}, Dims(0, 3, 5), Dims(15, 5, 1), 0);
   expect({Slice(-100, 2, 5)}, Dims(1, 3, 5), Dims(75, 5, 1), 0);
@@ -283,7 +283,7 @@ TEST(Nonzero, PlacesInOrder) {
   EXPECT_EQ(nonzero(mask({1}, Dims())).sizes(), Dims(1, 0));
   std::vector<int32_t> many(40000);  // several pieces
   for (size_t i = 0; i < many.size(); ++i) many[i] = i % 7 == 0 || i > 39000;
-  EXPECT_EQ(nonzero(mask(many, Dims(200, 200))).size(0), 5714 + 858);
+  EXPECT_EQ(nonzero(mask(many, Dims(200, 200))).size(0), 5715 + 999 - 143);
 }
 
 TEST(Nonzero, MaskedSelect) {
