@@ -28,7 +28,7 @@ void normal_(const Tensor& x, double std, uint64_t seed, uint64_t stream) {
       p[i] = static_cast<float>(std * std::sqrt(-2 * std::log(u)) * std::cos(angle));
     }
   });
-  if (!values.shares_storage(x)) copy_(x, values);
+  here ? bump_version(x) : copy_(x, values);
 }
 
 Tensor Init::make(const Dims& size) {

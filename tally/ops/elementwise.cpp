@@ -155,10 +155,14 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   return y;
 }
 
-void fill_(Tensor& x, double value) { launch(&Kernels::fill, FillArgs{x.raw(), value}); }
+void fill_(Tensor& x, double value) {
+  bump_version(x);
+  launch(&Kernels::fill, FillArgs{x.raw(), value});
+}
 
 void copy_(const Tensor& into, const Tensor& from) {
   if (into.sizes() != from.sizes()) fail("copy: shapes {} and {} differ", str(into.sizes()), str(from.sizes()));
+  bump_version(into);
   if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw()});
   // Between devices bytes are moved between contiguous tensors of one dtype; the kernels of both ends do the rest.
   if (!from.is_contiguous() || from.dtype() != into.dtype()) {
@@ -204,6 +208,7 @@ void add_(const Tensor& into, const Tensor& x) {
   } else {
     require_same("add_", into, x);
   }
+  bump_version(into);
   launch(&Kernels::binary, BinaryArgs{into.raw(), broadcast_to(x, into.sizes()).raw(), into.raw(), BinaryOp::kAdd});
 }
 
