@@ -13,17 +13,17 @@ SavedHome* SavedHome::current() { return current_home; }
 SavedHomeGuard::SavedHomeGuard(SavedHome* home) : previous_(std::exchange(current_home, home)) {}
 SavedHomeGuard::~SavedHomeGuard() { current_home = previous_; }
 
-Saved::Saved(const Tensor& x, int scope) : scope_(scope) {
+Saved::Saved(const Tensor& x, int scope) : tensor_(x.detach()), scope_(scope) {
   if (!x.defined()) return;
   if (current_home != nullptr) [[unlikely]] {
-    ticket_ = current_home->put(x, scope);
-    if (ticket_ == SavedHome::kNowhere) return;
-    if (ticket_ >= 0) {
-      home_ = Ref<SavedHome>(current_home);
+    ticket_ = current_home->put(tensor_, scope);
+    if (ticket_ >= 0) home_ = Ref<SavedHome>(current_home);
+    if (ticket_ != SavedHome::kStays) {
+      tensor_.storage_ = {};
       return;
     }
   }
-  hold(x);
+  hold();
 }
 
 Saved::Saved(Saved&& o) noexcept
@@ -33,13 +33,9 @@ Saved::Saved(Saved&& o) noexcept
       ticket_(o.ticket_),
       scope_(o.scope_) {}
 
-void Saved::hold(const Tensor& x) {
-  tensor_.storage_ = x.storage_;
-  tensor_.offset_ = x.offset_;
-  tensor_.size_ = x.size_, tensor_.stride_ = x.stride_;
-  tensor_.dtype_ = x.dtype_;
-  version_ = x.version();
-  x.storage_->hold_saved(scope_);
+void Saved::hold() {
+  version_ = tensor_.version();
+  tensor_.storage_->hold_saved(scope_);
 }
 
 void Saved::let_go() {
@@ -49,7 +45,10 @@ void Saved::let_go() {
 }
 
 const Tensor& Saved::get(const char* op, bool again) {
-  if (!tensor_.defined() && home_) hold(home_->bring(ticket_, again));
+  if (!tensor_.defined() && home_) {
+    tensor_ = home_->bring(ticket_, again);
+    hold();
+  }
   if (tensor_.defined() && tensor_.version() != version_) [[unlikely]]
     fail(
         "one of the variables needed for gradient computation has been modified by an inplace operation: the backward "

@@ -54,7 +54,7 @@ class Saved {
 
  private:
   void let_go();
-  void hold(const Tensor& x);
+  void hold();
   Tensor tensor_;  // undefined while it is at home_
   int64_t version_ = 0;
   Ref<SavedHome> home_;

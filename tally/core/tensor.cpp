@@ -183,15 +183,6 @@ Tensor& Tensor::retain_grad() {
 
 bool Tensor::retains_grad() const { return node_ && node_->retains_grad(output_); }
 
-Tensor Tensor::detach() const {
-  Tensor t;
-  t.storage_ = storage_;
-  t.offset_ = offset_;
-  t.size_ = size_, t.stride_ = stride_;
-  t.dtype_ = dtype_;
-  return t;
-}
-
 void Tensor::set_node(Ref<Node> node, int output) { node_ = std::move(node), output_ = output; }
 
 }  // namespace tally

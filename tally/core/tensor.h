@@ -104,7 +104,7 @@ class Tensor {
   void set_grad(Tensor grad);  // undefined clears it
   Tensor& retain_grad();       // backward then keeps grad() of this tensor, which is no leaf
   bool retains_grad() const;
-  Tensor detach() const;  // the same storage without a node
+  Tensor detach() const { return {*this, WithoutNode()}; }  // the same storage without a node
   int64_t version() const { return storage_->version(); }
   const Ref<Node>& node() const { return node_; }
   int output_index() const { return output_; }
@@ -112,6 +112,9 @@ class Tensor {
 
  private:
   friend class Saved;  // saved.h
+  struct WithoutNode {};
+  Tensor(const Tensor& o, WithoutNode)
+      : storage_(o.storage_), offset_(o.offset_), size_(o.size_), stride_(o.stride_), dtype_(o.dtype_) {}
   friend void bump_version(const Tensor& changed);
   static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned,
                      bool offloaded = false);
