@@ -57,13 +57,13 @@ Storage::~Storage() {
 }
 
 void Storage::hold_saved(int scope) {
-  if (saved_by_++ > 0) return;
+  if (saved_by_++ > 0 || !ledger_) return;
   saved_scope_ = ledger_.get() == &Ledger::current() ? scope : 0;  // scopes of another ledger have other numbers
   ledger_->charge_saved(saved_scope_, category_, bytes_);
 }
 
 void Storage::drop_saved() {
-  if (--saved_by_ == 0) ledger_->charge_saved(saved_scope_, category_, -bytes_);
+  if (--saved_by_ == 0 && ledger_) ledger_->charge_saved(saved_scope_, category_, -bytes_);
 }
 
 Dims contiguous_strides(const Dims& size) {

@@ -1,5 +1,12 @@
 #include "tally/nn/modules.h"
 
+#include <atomic>
+#include <cmath>
+
+#include "tally/base/error.h"
+#include "tally/base/rng.h"
+#include "tally/core/recompute.h"
+#include "tally/ops/dropout.h"
 #include "tally/ops/embedding.h"
 #include "tally/ops/matmul.h"
 
@@ -9,6 +16,8 @@ Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std)
     : weight(init.normal(Dims(out, in), std)), out(out) {
   if (with_bias) bias = init.constant(Dims(out), 0.0);
 }
+Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias)
+    : Linear(init, in, out, with_bias, 1 / std::sqrt(static_cast<double>(in))) {}
 Tensor Linear::operator()(const Tensor& x) const {
   return packed.defined() ? linear_packed(x, packed, out, bias) : linear(x, weight, bias);
 }
@@ -52,6 +61,30 @@ Tensor Norm::operator()(const Tensor& x) const {
 ResidualNorm Norm::operator()(const Tensor& x, const Tensor& residual) const {
   return kind == NormKind::kLayer ? residual_layer_norm(x, residual, weight, bias, eps)
                                   : residual_rms_norm(x, residual, weight, eps);
+}
+
+namespace {
+
+std::atomic<uint64_t>& masks() {
+  static std::atomic<uint64_t> next{0};
+  static const bool replayed =
+      (replay_with({[] { return next.load(); }, [](uint64_t n) { next = n; }}), true);  // counts in recompute()
+  static_cast<void>(replayed);
+  return next;
+}
+
+}  // namespace
+
+uint64_t dropout_masks() { return masks(); }
+void set_dropout_masks(uint64_t next) { masks() = next; }
+
+Dropout::Dropout(float probability, uint64_t s) : p(probability), seed(s) {
+  if (!(p >= 0.0f && p <= 1.0f)) fail_value("Dropout: p = {} is not in [0, 1]", p);
+  masks();
+}
+Tensor Dropout::operator()(const Tensor& x) const {
+  if (!training || p == 0.0f) return x;
+  return dropout(x, p, seed, static_cast<uint64_t>(RandomStream::kDropout) + masks()++);
 }
 
 }  // namespace tally

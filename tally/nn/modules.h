@@ -14,6 +14,7 @@ struct Linear {
   int64_t out = 0;
   Linear() = default;
   Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std);
+  Linear(Init& init, int64_t in, int64_t out, bool with_bias = true);  // std 1 / sqrt(in)
   Tensor operator()(const Tensor& x) const;
   void pack();  // for inference only: the weight is gone from visit()
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
@@ -48,5 +49,31 @@ struct Norm {
   ResidualNorm operator()(const Tensor& x, const Tensor& residual) const;  // of x + residual, which it gives too
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
 };
+
+struct LayerNorm : Norm {
+  LayerNorm() : Norm() { kind = NormKind::kLayer; }
+  LayerNorm(Init& init, int64_t d, double eps = 1e-5, bool with_bias = true)
+      : Norm(init, NormKind::kLayer, d, with_bias, eps) {}
+};
+struct RMSNorm : Norm {
+  RMSNorm() = default;
+  RMSNorm(Init& init, int64_t d, double eps = 1e-5) : Norm(init, NormKind::kRms, d, false, eps) {}
+};
+
+// Drops elements with probability p and divides the others by 1 - p while `training`; the identity after eval(). Every
+// call draws another mask: dropout_masks() of `seed`, and the same again in
+// the second run of a recompute().
+struct Dropout {
+  float p;
+  bool training = true;
+  uint64_t seed;
+  Dropout() : Dropout(0.5f) {}
+  explicit Dropout(float probability, uint64_t s = 0);  // an Error unless it is in [0, 1]
+  Tensor operator()(const Tensor& x) const;
+  void visit(Params& params) { params.training(training); }
+};
+// The number of the next mask, of all Dropout modules together. What a checkpoint keeps.
+uint64_t dropout_masks();
+void set_dropout_masks(uint64_t next);
 
 }  // namespace tally
