@@ -60,9 +60,7 @@ bool Backward::needs(int i) const { return run_.needs(source(i)); }
 
 const Tensor& Backward::saved(int i) const { return node_.saved_begin()[i].get(node_.op_, run_.retains()); }
 
-Tensor Backward::take_saved(int i) {
-  return run_.retains() ? saved(i) : node_.saved_begin()[i].take(node_.op_);
-}
+Tensor Backward::take_saved(int i) { return run_.retains() ? saved(i) : node_.saved_begin()[i].take(node_.op_); }
 
 void Backward::add(int i, Tensor gradient, bool accumulated) {
   if (accumulated || !needs(i)) return;
@@ -85,7 +83,8 @@ BackwardRun::~BackwardRun() {
 void BackwardRun::want(const std::vector<Tensor>& inputs) {
   limited_ = true;
   for (const Tensor& x : inputs) {
-    if (!x.requires_grad()) fail("grad: one of the inputs does not require a gradient: a tensor of shape {}", str(x.sizes()));
+    if (!x.requires_grad())
+      fail("grad: one of the inputs does not require a gradient: a tensor of shape {}", str(x.sizes()));
     x.node()->needed_ = number_;
     const auto same = [&](const Wanted& w) { return w.node == x.node() && w.output == x.output_index(); };
     if (std::none_of(wanted_.begin(), wanted_.end(), same)) wanted_.push_back({x.node(), x.output_index(), {}});
@@ -243,7 +242,8 @@ std::vector<Tensor> BackwardRun::wanted(const std::vector<Tensor>& inputs) {
 }
 
 void run_backward(const Tensor& loss, Tensor gradient, AddGradient add, bool retain_graph) {
-  if (!loss.requires_grad()) fail(
+  if (!loss.requires_grad())
+    fail(
         "backward: nothing that led to this tensor requires a gradient: it does not require grad and does not have a "
         "grad_fn");
   BackwardRun run(add, retain_graph);

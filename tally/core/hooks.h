@@ -23,9 +23,9 @@ class HookHandle {
   int id_ = 0;
 };
 
-// Calls f in backward with the gradient of x once it is complete: all that flows into x in this run, for a leaf before it
-// is added to grad(). A tensor that f returns, of the same shape, dtype and device, takes its place; an undefined one
-// changes nothing. Hooks run in the order of registration. x must require a gradient.
+// Calls f in backward with the gradient of x once it is complete: all that flows into x in this run, for a leaf before
+// it is added to grad(). A tensor that f returns, of the same shape, dtype and device, takes its place; an undefined
+// one changes nothing. Hooks run in the order of registration. x must require a gradient.
 HookHandle register_hook(const Tensor& x, std::function<Tensor(const Tensor& gradient)> f);
 
 // Calls f with the leaf after a backward has added to its grad(): f may step and clear it there.

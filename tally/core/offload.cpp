@@ -69,7 +69,6 @@ class HostMemory : public SavedHome {
 
 }  // namespace
 
-OffloadSaved::OffloadSaved(int64_t least_bytes)
-    : home_(new HostMemory(least_bytes)), guard_(home_.get()) {}
+OffloadSaved::OffloadSaved(int64_t least_bytes) : home_(new HostMemory(least_bytes)), guard_(home_.get()) {}
 
 }  // namespace tally

@@ -3,42 +3,34 @@
 #include <optional>
 
 #include "tally/base/error.h"
+#include "tally/base/generator.h"
 #include "tally/core/tape.h"
 
 namespace tally {
 
 namespace {
 
-std::vector<RandomState>& random_states() {
-  static std::vector<RandomState> all;
-  return all;
-}
-
-// The states now; and, while one lives, those given.
-std::vector<uint64_t> random_positions() {
-  std::vector<uint64_t> all;
-  for (const RandomState& s : random_states()) all.push_back(s.get());
-  return all;
-}
-class RandomPositions {
+// The seed and the draws of the process's generator; and, while a Moved lives, those given.
+struct Position {
+  uint64_t seed = default_generator().initial_seed(), draws = default_generator().draws();
+  void set() const { default_generator().manual_seed(seed).set_draws(draws); }
+};
+class Moved {
  public:
-  explicit RandomPositions(const std::vector<uint64_t>& wanted) : previous_(random_positions()) { set(wanted); }
-  RandomPositions(const RandomPositions&) = delete;
-  RandomPositions& operator=(const RandomPositions&) = delete;
-  ~RandomPositions() { set(previous_); }
+  explicit Moved(const Position& to) { to.set(); }
+  Moved(const Moved&) = delete;
+  Moved& operator=(const Moved&) = delete;
+  ~Moved() { before_.set(); }
 
  private:
-  static void set(const std::vector<uint64_t>& positions) {
-    for (size_t i = 0; i < positions.size(); ++i) random_states()[i].set(positions[i]);
-  }
-  std::vector<uint64_t> previous_;
+  Position before_;
 };
 
 // Stands for what the ops of one call saved: notes of each tensor, until it is asked for the first.
 class SecondRun : public SavedHome {
  public:
   SecondRun(TensorFunction fn, const std::vector<Tensor>& inputs)
-      : fn_(std::move(fn)), scope_(Ledger::current().scope()), positions_(random_positions()) {
+      : fn_(std::move(fn)), scope_(Ledger::current().scope()) {
     for (const Tensor& x : inputs) {  // they go where those of an op here would go: of an outer recompute, to it
       inputs_.emplace_back(x, scope_);
       needs_.push_back(x.requires_grad());
@@ -106,7 +98,8 @@ class SecondRun : public SavedHome {
 
   [[noreturn]] void differs() const {
     fail(
-        "recompute: the function saved other tensors the second time: tensor {} of {} differs; it must do the same both "
+        "recompute: the function saved other tensors the second time: tensor {} of {} differs; it must do the same "
+        "both "
         "times, whatever changed outside",
         next_ + 1, notes_.size());
   }
@@ -123,7 +116,7 @@ class SecondRun : public SavedHome {
       inputs.push_back(std::move(x));
     }
     EnableGrad on;
-    RandomPositions then(positions_);
+    Moved generator(position_);
     Again again(again_);
     next_ = 0;
     run(inputs);
@@ -136,14 +129,12 @@ class SecondRun : public SavedHome {
   std::vector<Note> notes_;
   std::vector<std::optional<Saved>> values_;  // by ticket, between the second run and their use
   int scope_;
-  std::vector<uint64_t> positions_;
+  Position position_;
   bool again_ = false;
   size_t next_ = 0;
 };
 
 }  // namespace
-
-void replay_with(RandomState state) { random_states().push_back(state); }
 
 std::vector<Tensor> recompute(TensorFunction fn, const std::vector<Tensor>& inputs) {
   if (NoGrad::active()) return fn(inputs);

@@ -1,12 +1,12 @@
-// recompute(fn, inputs...): activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory cost").
-// fn runs and is recorded as ever, but nothing that its ops save is kept, only its inputs and parameters; the first
-// backward of these ops runs fn again for what it needs.
+// recompute(fn, inputs...): activation checkpointing (Chen et al. 2016, "Training deep nets with sublinear memory
+// cost"). fn runs and is recorded as ever, but nothing that its ops save is kept, only its inputs and parameters; the
+// first backward of these ops runs fn again for what it needs.
 //
 //   y = recompute([&](const Tensor& x) { return block(x); }, x);
 //
 // The ops, their order and the sums of gradients are those of the stored form, so the gradients are equal bit for bit.
-// fn must do the same both times: masks come from counters (seed, stream), and positions of generators that fn moves
-// (replay_with()) are put back for the second run. fn may itself recompute. The second run is in the ledger under the
+// fn must do the same both times: masks come from counters (seed, stream), and default_generator() is put back to where
+// it was for the second run. fn may itself recompute. The second run is in the ledger under the
 // phase "recompute" and the scope of the first. fn is kept until then: what it holds by reference must live as long.
 #pragma once
 
@@ -37,7 +37,8 @@ auto recompute(F fn, const T&... inputs) {
       } else {
         return std::vector<Tensor>(fn(x[I]...));
       }
-    }(std::index_sequence_for<T...>());
+    }
+    (std::index_sequence_for<T...>());
   };
   std::vector<Tensor> outputs = recompute(std::move(all), std::vector<Tensor>{inputs...});
   if constexpr (one) {
@@ -46,13 +47,5 @@ auto recompute(F fn, const T&... inputs) {
     return outputs;
   }
 }
-
-// What random functions read beside their arguments: the position of a generator, for instance. Registered once a
-// program, it is as it was in the first run while fn runs again, and then as before.
-struct RandomState {
-  uint64_t (*get)();
-  void (*set)(uint64_t);
-};
-void replay_with(RandomState state);
 
 }  // namespace tally

@@ -10,14 +10,14 @@ namespace tally {
 // Keeps saved tensors in another place than the node. One object may serve many nodes, each tensor under a ticket.
 class SavedHome {
  public:
-  static constexpr int kStays = -1;   // the node keeps this tensor itself
+  static constexpr int kStays = -1;    // the node keeps this tensor itself
   static constexpr int kNowhere = -2;  // the node's backward will not run: nobody keeps it
   std::atomic<int32_t> references{0};
   SavedHome() = default;
   SavedHome(const SavedHome&) = delete;
   SavedHome& operator=(const SavedHome&) = delete;
   virtual ~SavedHome() = default;
-  virtual int put(const Tensor& x, int scope) = 0;  // a ticket of 0 or more, or one of the two above
+  virtual int put(const Tensor& x, int scope) = 0;   // a ticket of 0 or more, or one of the two above
   virtual Tensor bring(int ticket, bool again) = 0;  // again: it may be asked for again, the graph is retained
   virtual void drop(int ticket) = 0;                 // will not be asked for any longer
 

@@ -194,8 +194,8 @@ class Recorder {
   Ref<Node> node_;
 };
 
-// Several outputs, `record({&a, &b}, ...)`: grad(i) belongs to outputs[i]. The second form takes as many inputs as there
-// are: a vector of std::cref(x), and one of what is saved.
+// Several outputs, `record({&a, &b}, ...)`: grad(i) belongs to outputs[i]. The second form takes as many inputs as
+// there are: a vector of std::cref(x), and one of what is saved.
 template <class F, Attribute... A>
 requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
 void record(Outputs outputs, TensorRefs inputs, std::initializer_list<Tensor> saved, F f, A... arguments) {

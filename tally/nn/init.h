@@ -5,6 +5,7 @@
 #include <concepts>
 #include <string>
 
+#include "tally/base/generator.h"
 #include "tally/core/tensor.h"
 
 namespace tally {
@@ -40,7 +41,7 @@ class Init {
 
 // All fill x, of a float dtype, with draws number 0, 1 ... of (seed, stream) in x's contiguous order: the same on every
 // device. Not recorded; nothing on meta. Names and meaning as in torch.nn.init.
-void normal_(const Tensor& x, double std, uint64_t seed, uint64_t stream);  // N(0, std^2): Box-Muller
+void normal_(const Tensor& x, double std, uint64_t seed, uint64_t stream);                // N(0, std^2): Box-Muller
 void uniform_(const Tensor& x, double low, double high, uint64_t seed, uint64_t stream);  // [low, high)
 // N(mean, std^2) of what lies in [a, b], which are values and not multiples of std: the inverse of the distribution.
 void trunc_normal_(const Tensor& x, double mean, double std, double a, double b, uint64_t seed, uint64_t stream);
@@ -63,6 +64,19 @@ void xavier_uniform_(const Tensor& x, uint64_t seed, uint64_t stream, double gai
 // He et al. 2015: std = gain / sqrt(fan).
 void kaiming_normal_(const Tensor& x, uint64_t seed, uint64_t stream, double gain, Fan fan = Fan::kIn);
 void kaiming_uniform_(const Tensor& x, uint64_t seed, uint64_t stream, double gain, Fan fan = Fan::kIn);
+// The same by a draw of a generator.
+inline void xavier_normal_(const Tensor& x, double gain = 1, Generator& g = default_generator()) {
+  xavier_normal_(x, g.initial_seed(), g.next_stream(), gain);
+}
+inline void xavier_uniform_(const Tensor& x, double gain = 1, Generator& g = default_generator()) {
+  xavier_uniform_(x, g.initial_seed(), g.next_stream(), gain);
+}
+inline void kaiming_normal_(const Tensor& x, double gain, Fan fan = Fan::kIn, Generator& g = default_generator()) {
+  kaiming_normal_(x, g.initial_seed(), g.next_stream(), gain, fan);
+}
+inline void kaiming_uniform_(const Tensor& x, double gain, Fan fan = Fan::kIn, Generator& g = default_generator()) {
+  kaiming_uniform_(x, g.initial_seed(), g.next_stream(), gain, fan);
+}
 // The std of a projection that adds to a residual stream of `layers` layers with two such each (GPT-2).
 double residual_std(double std, int64_t layers);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -110,6 +111,21 @@ TEST(InitFunctions, ValuesDependOnPositionOnly) {
   EXPECT_EQ(wide.to_vector(), whole.to_vector());
   EXPECT_EQ(whole.version(), 1);
   EXPECT_EQ(turned.version(), 1);
+}
+
+TEST(InitFunctions, ByAGenerator) {
+  const Tensor a = Tensor::empty(Dims(3, 4)), b = Tensor::empty(Dims(3, 4));
+  for (const auto& fill : std::vector<std::function<void(const Tensor&)>>{
+           [](const Tensor& t) { xavier_normal_(t); }, [](const Tensor& t) { xavier_uniform_(t, 2); },
+           [](const Tensor& t) { kaiming_normal_(t, 2); },
+           [](const Tensor& t) { kaiming_uniform_(t, 2, Fan::kOut); }}) {
+    manual_seed(7);
+    fill(a), fill(b);
+    EXPECT_NE(a.to_vector(), b.to_vector());
+    manual_seed(7);
+    fill(b);
+    EXPECT_EQ(a.to_vector(), b.to_vector());
+  }
 }
 
 TEST(Init, FilledDrawsItsOwnStream) {

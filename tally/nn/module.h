@@ -19,8 +19,8 @@
 
 namespace tally {
 
-// A tensor that a module learns: a leaf in Category::kParameter that requires a gradient. Takes `values` themselves when
-// they are accounted as a parameter, else a copy.
+// A tensor that a module learns: a leaf in Category::kParameter that requires a gradient. Takes `values` themselves
+// when they are accounted as a parameter, else a copy.
 class Parameter : public Tensor {
  public:
   Parameter() = default;

@@ -1,6 +1,7 @@
 // What module.h does with modules: state, gradients, moving, training flags; the Dropout module.
 #include "tally/nn/module.h"
 
+#include "tally/base/generator.h"
 #include "tally/core/recompute.h"
 #include "tally/nn/nn_test_modules.h"
 #include "tally/ops/backward.h"
@@ -51,10 +52,11 @@ TEST(StateDict, ListsEveryDifferenceAndChangesNothing) {
   Small m(1);
   const V before = m.up.weight.to_vector();
   StateDict state = {{"up.weight", ones(Dims(3, 2))}, {"up.bias", ones(Dims(4))}, {"x", ones(Dims(1))}, {"y", {}}};
-  expect_error([&] { load_state_dict(m, state); },
-               "Error(s) in loading state_dict: Unexpected key(s) in state_dict: \"x\", \"y\". Missing key(s) in "
-               "state_dict: \"down.weight\". size mismatch for up.bias: copying a param with shape (4,) from checkpoint, "
-               "the shape in current model is (3,).");
+  expect_error(
+      [&] { load_state_dict(m, state); },
+      "Error(s) in loading state_dict: Unexpected key(s) in state_dict: \"x\", \"y\". Missing key(s) in "
+      "state_dict: \"down.weight\". size mismatch for up.bias: copying a param with shape (4,) from checkpoint, "
+      "the shape in current model is (3,).");
   expect_error([&] { load_state_dict(m, state, false); }, "Error(s) in loading state_dict: size mismatch for up.bias");
   EXPECT_EQ(m.up.weight.to_vector(), before);
   state[1].second = ones(Dims(3));
@@ -71,7 +73,8 @@ TEST(StateDict, DtypesAreConvertedOrRefused) {
   load_state_dict(m, state);
   EXPECT_EQ(m.up.bias.to_vector(), (V{0.5, 0.25, -1}));
   state[1].second = Tensor::from(std::vector<int32_t>{1, 2, 3}, Dims(3));
-  expect_error([&] { load_state_dict(m, state); }, "dtype mismatch for up.bias: i32 in the state_dict, f32 in the model.");
+  expect_error([&] { load_state_dict(m, state); },
+               "dtype mismatch for up.bias: i32 in the state_dict, f32 in the model.");
   state[1].second = Tensor::empty(Dims(3), DType::kF32, kMetaCpu);
   expect_error([&] { load_state_dict(m, state); }, "up.bias is on meta");
   state[1].second = {};
@@ -134,30 +137,30 @@ TEST(Dropout, TrainAndEval) {
   EXPECT_TRUE(m.drop.training);
 }
 
-TEST(Dropout, MasksFollowTheSeedAndTheirNumber) {
-  const Dropout a(0.5f, 1), b(0.5f, 2);
+TEST(Dropout, MasksAreDrawsOfTheGenerator) {
+  Generator one(1), two(2);
+  const Dropout a(0.5f, one), b(0.5f, two), shared(0.5f);
   const Tensor x = ones(Dims(64));
-  set_dropout_masks(10);
-  const V first = a(x).to_vector();
-  EXPECT_EQ(dropout_masks(), 11u);
-  const V second = a(x).to_vector();
-  set_dropout_masks(10);
-  EXPECT_EQ(a(x).to_vector(), first);
-  EXPECT_EQ(a(x).to_vector(), second);
-  set_dropout_masks(10);
+  const V first = a(x).to_vector(), second = a(x).to_vector();
+  EXPECT_EQ(one.draws(), 2u);
+  EXPECT_NE(first, second);
   EXPECT_NE(b(x).to_vector(), first);
+  one.set_draws(1);
+  EXPECT_EQ(a(x).to_vector(), second);
+  manual_seed(1);
+  EXPECT_EQ(shared(x).to_vector(), first);
 }
 
 TEST(Dropout, TheSecondRunOfARecomputeDrawsTheSameMask) {
   const auto gradient = [](bool again) {
     Small m(4);
-    set_dropout_masks(100);
+    manual_seed(100);
     const Tensor x = ones(Dims(8, 2));
     const auto f = [&](const Tensor& t) { return m(t); };
     Tensor y = again ? recompute(f, x) : f(x);
     y = m.drop(y);
     backward(sum(square(y)));
-    EXPECT_EQ(dropout_masks(), 102u);
+    EXPECT_EQ(default_generator().draws(), 2u);
     return m.up.weight.grad().to_vector();
   };
   EXPECT_EQ(gradient(true), gradient(false));
@@ -170,7 +173,7 @@ TEST(Traps, O14_TheDropoutModuleAtItsEnds) {
   EXPECT_EQ(none.to_vector(), V(36, 0.0));
   EXPECT_EQ(x.grad().to_vector(), V(36, 0.0));
   EXPECT_TRUE(Dropout(0.0f)(x).shares_storage(x));
-  for (const double v : Dropout(0.5f, 123)(x).to_vector()) EXPECT_TRUE(v == 0 || v == 2) << v;
+  for (const double v : Dropout(0.5f)(x).to_vector()) EXPECT_TRUE(v == 0 || v == 2) << v;
   for (const float p : {-0.1f, 1.1f, std::nanf("")}) {
     try {
       Dropout d(p);

@@ -1,11 +1,8 @@
 #include "tally/nn/modules.h"
 
-#include <atomic>
 #include <cmath>
 
 #include "tally/base/error.h"
-#include "tally/base/rng.h"
-#include "tally/core/recompute.h"
 #include "tally/ops/dropout.h"
 #include "tally/ops/embedding.h"
 #include "tally/ops/matmul.h"
@@ -63,28 +60,12 @@ ResidualNorm Norm::operator()(const Tensor& x, const Tensor& residual) const {
                                   : residual_rms_norm(x, residual, weight, eps);
 }
 
-namespace {
-
-std::atomic<uint64_t>& masks() {
-  static std::atomic<uint64_t> next{0};
-  static const bool replayed =
-      (replay_with({[] { return next.load(); }, [](uint64_t n) { next = n; }}), true);  // counts in recompute()
-  static_cast<void>(replayed);
-  return next;
-}
-
-}  // namespace
-
-uint64_t dropout_masks() { return masks(); }
-void set_dropout_masks(uint64_t next) { masks() = next; }
-
-Dropout::Dropout(float probability, uint64_t s) : p(probability), seed(s) {
+Dropout::Dropout(float probability, Generator& g) : p(probability), generator(&g) {
   if (!(p >= 0.0f && p <= 1.0f)) fail_value("Dropout: p = {} is not in [0, 1]", p);
-  masks();
 }
 Tensor Dropout::operator()(const Tensor& x) const {
   if (!training || p == 0.0f) return x;
-  return dropout(x, p, seed, static_cast<uint64_t>(RandomStream::kDropout) + masks()++);
+  return dropout(x, p, generator->initial_seed(), generator->next_stream());
 }
 
 }  // namespace tally

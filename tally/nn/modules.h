@@ -1,6 +1,7 @@
 // The small modules a decoder is made of: each holds its parameters, lists them in visit() and runs in operator().
 #pragma once
 
+#include "tally/base/generator.h"
 #include "tally/nn/init.h"
 #include "tally/nn/param.h"
 #include "tally/ops/norm.h"
@@ -61,19 +62,16 @@ struct RMSNorm : Norm {
 };
 
 // Drops elements with probability p and divides the others by 1 - p while `training`; the identity after eval(). Every
-// call draws another mask: dropout_masks() of `seed`, and the same again in
-// the second run of a recompute().
+// call is a draw of the generator (manual_seed()), so its mask is another, and the same in the second run of a
+// recompute().
 struct Dropout {
   float p;
   bool training = true;
-  uint64_t seed;
-  Dropout() : Dropout(0.5f) {}
-  explicit Dropout(float probability, uint64_t s = 0);  // an Error unless it is in [0, 1]
+  Generator* generator;
+  // ValueError unless probability is in [0, 1].
+  explicit Dropout(float probability = 0.5f, Generator& g = default_generator());
   Tensor operator()(const Tensor& x) const;
   void visit(Params& params) { params.training(training); }
 };
-// The number of the next mask, of all Dropout modules together. What a checkpoint keeps.
-uint64_t dropout_masks();
-void set_dropout_masks(uint64_t next);
 
 }  // namespace tally

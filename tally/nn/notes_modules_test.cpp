@@ -45,7 +45,8 @@ TEST(Notes, A172_AParameterIsATensor) {
 }
 
 TEST(Notes, A173_ShapesOfALinearMap) {
-  const Tensor x = Tensor::empty(Dims(1, kIn), DType::kF32, kMetaCpu), w = Tensor::empty(Dims(kIn, kOut), DType::kF32, kMetaCpu);
+  const Tensor x = Tensor::empty(Dims(1, kIn), DType::kF32, kMetaCpu),
+               w = Tensor::empty(Dims(kIn, kOut), DType::kF32, kMetaCpu);
   EXPECT_EQ(squeeze(matmul(x, w), 0).sizes(), Dims(kOut));
 }
 
@@ -63,9 +64,7 @@ TEST(Notes, A177_TheVarianceGrowsWithTheInputs) {
   EXPECT_NEAR(std * std / kIn, 1, 0.13);
 }
 
-TEST(Notes, A179_TheSpreadFollowsTheRoot) {
-  EXPECT_NEAR(output_std(4096, 1) / output_std(1024, 1), 2, 0.2);
-}
+TEST(Notes, A179_TheSpreadFollowsTheRoot) { EXPECT_NEAR(output_std(4096, 1) / output_std(1024, 1), 2, 0.2); }
 
 Tensor cut(double a, double b) {
   const Tensor w = Tensor::empty(Dims(kIn, kOut));

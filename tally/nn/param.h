@@ -1,6 +1,6 @@
-// Parameters by name. A module is any struct with visit(Params&): it lists its own parameters, nested modules by child(),
-// vectors of modules by list(), and what tells training from use by training(). Names, counts, checkpoints, optimizer
-// groups and what stands in module.h all come from that one list.
+// Parameters by name. A module is any struct with visit(Params&): it lists its own parameters, nested modules by
+// child(), vectors of modules by list(), and what tells training from use by training(). Names, counts, checkpoints,
+// optimizer groups and what stands in module.h all come from that one list.
 #pragma once
 
 #include <string>

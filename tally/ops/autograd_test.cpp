@@ -54,9 +54,10 @@ TEST(Versions, ASavedTensorThatWasChangedIsRefused) {
   const Tensor y = sum(mul(a, b));
   const Tensor alias = b.detach();
   add_(alias, alias);
-  expect_error([&] { backward(y); },
-               "one of the variables needed for gradient computation has been modified by an inplace operation: the "
-               "backward of mul needs the f64 tensor of shape (2,) at version 0, but it is at version 1; change a copy");
+  expect_error(
+      [&] { backward(y); },
+      "one of the variables needed for gradient computation has been modified by an inplace operation: the "
+      "backward of mul needs the f64 tensor of shape (2,) at version 0, but it is at version 1; change a copy");
   EXPECT_FALSE(b.grad().defined());
 }
 
@@ -84,9 +85,10 @@ TEST(BackwardTwice, IsRefusedUnlessTheGraphIsRetained) {
   EXPECT_EQ(a.grad().item(), 64);
   backward(y);
   EXPECT_EQ(a.grad().item(), 96);
-  expect_error([&] { backward(y); },
-               "Trying to backward through the graph a second time: the backward of unary ran and what it saved is gone; "
-               "give retain_graph=true to the backward before this one");
+  expect_error(
+      [&] { backward(y); },
+      "Trying to backward through the graph a second time: the backward of unary ran and what it saved is gone; "
+      "give retain_graph=true to the backward before this one");
   EXPECT_EQ(a.grad().item(), 96);
 }
 
@@ -116,8 +118,11 @@ TEST(Refusals, OfBackward) {
   expect_error([&] { backward(y); }, "grad can be implicitly created only for scalar outputs");
   expect_error([&] { backward(y, make({1})); }, "a gradient of shape (1,) for a tensor of shape (2,)");
   expect_error([&] { backward(sum(y), Tensor::from(std::vector<float>{1}, Dims(1))); }, "a gradient of shape (1,)");
-  expect_error([&] { backward(y, to(Tensor::from(std::vector<float>{1, 2}, Dims(2)), test_device())); },
-               "a f32 gradient on");
+  expect_error(
+      [&] {
+        backward(y, to(Tensor::from(std::vector<float>{1, 2}, Dims(2)), test_device()));
+      },
+      "a f32 gradient on");
   expect_error([&] { backward(make({1})); }, "does not require grad and does not have a grad_fn");
   expect_error([&] { backward({}); }, "takes a tensor");
   expect_error([&] { backward(sum(y), {}, false, true); }, "create_graph");
@@ -325,9 +330,10 @@ TEST(Tape, ABackwardOverManyInputsIsRecordedFromAVector) {
   std::vector<Tensor> x;
   for (int i = 0; i < 20; ++i) x.push_back(leaf({static_cast<double>(i)}));
   Tensor y = make({1});
-  record(Outputs(y), std::vector<std::reference_wrapper<const Tensor>>(x.begin(), x.end()), std::vector<Tensor>(), [](Backward& b) {
-    for (int i = 0; i < b.inputs(); ++i) b.add(i, affine(b.grad(), static_cast<float>(i), 0));
-  });
+  record(Outputs(y), std::vector<std::reference_wrapper<const Tensor>>(x.begin(), x.end()), std::vector<Tensor>(),
+         [](Backward& b) {
+           for (int i = 0; i < b.inputs(); ++i) b.add(i, affine(b.grad(), static_cast<float>(i), 0));
+         });
   backward(y);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(x[static_cast<size_t>(i)].grad().item(), i);
 }

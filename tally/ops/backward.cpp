@@ -63,7 +63,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   for (size_t i = 0; i < all.size(); ++i)
     if (!all[i].defined())
       fail(
-          "grad: One of the differentiated Tensors appears to not have been used in the graph: input {} of shape {}; set "
+          "grad: One of the differentiated Tensors appears to not have been used in the graph: input {} of shape {}; "
+          "set "
           "allow_unused=true when that is meant",
           i, str(inputs[i].sizes()));
   return all;

@@ -8,8 +8,8 @@
 
 namespace tally {
 
-// d(loss) = gradient, of loss's shape, dtype and device; it may be left out when loss has one element. A graph can be run
-// once, unless retain_graph: RuntimeError "Trying to backward through the graph a second time".
+// d(loss) = gradient, of loss's shape, dtype and device; it may be left out when loss has one element. A graph can be
+// run once, unless retain_graph: RuntimeError "Trying to backward through the graph a second time".
 void backward(const Tensor& loss, const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false);
 
 // The gradients of `inputs`, leaves or not, summed over outputs with d(outputs[i]) = grad_outputs[i] (undefined, or a

@@ -98,8 +98,7 @@ TEST(Notes, A162_TheSumGoesOverRowsWithIndexK) {
   for (int64_t j = 0; j < kD; ++j)
     for (int64_t k = 0; k < kK; ++k) {
       double sum = 0;
-      for (int64_t i = 0; i < kB; ++i)
-        sum += h1[static_cast<size_t>(i * kD + j)] * g2[static_cast<size_t>(i * kK + k)];
+      for (int64_t i = 0; i < kB; ++i) sum += h1[static_cast<size_t>(i * kD + j)] * g2[static_cast<size_t>(i * kK + k)];
       EXPECT_NEAR(got[static_cast<size_t>(j * kK + k)], sum, 1e-14);
     }
 }

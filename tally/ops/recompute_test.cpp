@@ -1,6 +1,7 @@
 // Where saved tensors are: in the ledger, computed again (recompute), in host memory (OffloadSaved).
 #include "tally/core/recompute.h"
 
+#include "tally/base/generator.h"
 #include "tally/core/hooks.h"
 #include "tally/core/offload.h"
 #include "tally/core/tape.h"
@@ -113,9 +114,9 @@ TEST(Recompute, KeepsLessAndCountsWhatItComputesAgain) {
   }
   const int64_t one = 64 * 32 * 4;
   EXPECT_EQ(cost[0].matmul_flops, 0);
-  EXPECT_EQ(saved[0], 6 * one * 3);  // h (or x, which is data), matmul's result, gelu's, a layer; the sum
-  EXPECT_EQ(saved[1], 5 * one + one);            // the inputs of layers 1 to 5, and of the square
-  EXPECT_EQ(saved[2], one);                      // of the square
+  EXPECT_EQ(saved[0], 6 * one * 3);    // h (or x, which is data), matmul's result, gelu's, a layer; the sum
+  EXPECT_EQ(saved[1], 5 * one + one);  // the inputs of layers 1 to 5, and of the square
+  EXPECT_EQ(saved[2], one);            // of the square
   EXPECT_LT(peak[1], peak[0]);
   EXPECT_EQ(cost[2].matmul_flops, 2 * cost[1].matmul_flops);  // the outer's run, and each inner's
 }
@@ -130,31 +131,34 @@ TEST(Recompute, ThePlanIsTheRun) {
       const Tensor loss = forward(n, mode);
       const int64_t saved = total(guard.ledger().saved()), away = guard.ledger().offloaded_bytes();
       backward(loss);
-      return std::vector<int64_t>{saved, away, guard.ledger().peak_bytes(), guard.ledger().cost().matmul_flops,
-                                  guard.ledger().cost().other_flops, guard.ledger().cost().wire_bytes,
-                                  guard.ledger().cost("recompute").other_flops, guard.ledger().launches()};
+      return std::vector<int64_t>{saved,
+                                  away,
+                                  guard.ledger().peak_bytes(),
+                                  guard.ledger().cost().matmul_flops,
+                                  guard.ledger().cost().other_flops,
+                                  guard.ledger().cost().wire_bytes,
+                                  guard.ledger().cost("recompute").other_flops,
+                                  guard.ledger().launches()};
     };
     EXPECT_EQ(numbers(test_device()), numbers(target)) << static_cast<int>(mode);
   }
 }
 
-// Masks come from a generator whose position fn moves.
-uint64_t position = 0;
 TEST(Recompute, TheSecondRunDrawsTheSameMasks) {
-  replay_with({[] { return position; }, [](uint64_t p) { position = p; }});
   const auto run = [](bool again) {
-    position = 40;
+    Generator& g = manual_seed(3);
+    g.set_draws(40);
     const Net n(test_device(), 1);
     const auto f = [&](const Tensor& x) {
       Tensor h = matmul(x, n.w[0]);
-      for (int i = 0; i < 3; ++i) h = square(dropout(h, 0.5f, 3, position++));
+      for (int i = 0; i < 3; ++i) h = square(dropout(h, 0.5f, g.initial_seed(), g.next_stream()));
       return h;
     };
     const Tensor y = again ? recompute(f, n.x) : f(n.x);
-    const Tensor later = dropout(y, 0.5f, 3, position++);
-    EXPECT_EQ(position, 44u);
+    const Tensor later = dropout(y, 0.5f, g.initial_seed(), g.next_stream());
+    EXPECT_EQ(g.draws(), 44u);
     backward(mean(later));
-    EXPECT_EQ(position, 44u);
+    EXPECT_EQ(g.draws(), 44u);
     return n.gradients();
   };
   EXPECT_EQ(run(true), run(false));
@@ -164,8 +168,10 @@ TEST(Recompute, TakesSeveralInputsAndOutputs) {
   const auto leaf = [](double v) { return to(Tensor::from(V{v}, Dims(1)), test_device()).requires_grad_(); };
   const Tensor a = leaf(2), b = leaf(3), unused = leaf(1);
   const std::vector<Tensor> y = recompute(
-      [](const Tensor& p, const Tensor& q, const Tensor&) { return std::vector<Tensor>{mul(p, q), square(p)}; }, a, b,
-      unused);
+      [](const Tensor& p, const Tensor& q, const Tensor&) {
+        return std::vector<Tensor>{mul(p, q), square(p)};
+      },
+      a, b, unused);
   ASSERT_EQ(y.size(), 2u);
   backward(y[0], {}, false);  // one output now
   EXPECT_EQ(a.grad().item(), 3);
@@ -210,9 +216,10 @@ TEST(Recompute, WhatWasChangedInPlaceIsRefused) {
   const Tensor outside = to(Tensor::from(V{5, 6}, Dims(2)), test_device());
   const Tensor y = recompute([&](const Tensor& x) { return mul(x, outside); }, a);
   add_(outside, outside);
-  expect_error([&] { backward(sum(y)); },
-               "has been modified by an inplace operation: recompute needs the f64 tensor of shape (2,) at version 0, but "
-               "it is at version 1");
+  expect_error(
+      [&] { backward(sum(y)); },
+      "has been modified by an inplace operation: recompute needs the f64 tensor of shape (2,) at version 0, but "
+      "it is at version 1");
   const Tensor z = recompute([&](const Tensor& x) { return square(x); }, a);
   add_(a.detach(), outside);
   expect_error([&] { backward(sum(z)); }, "has been modified by an inplace operation: the backward of recompute needs");
@@ -253,8 +260,8 @@ TEST(Offload, SavedTensorsLeaveTheDevice) {
   const int64_t one = 64 * 32 * 4;
   EXPECT_EQ(away[0], 0);
   EXPECT_EQ(away[1], (3 * 3 + 1) * one);
-  EXPECT_EQ(saved[1], 3 * 32 * 32 * 4);          // parameters
-  EXPECT_EQ(live[0] - live[1], 3 * 3 * one);     // all but x, which is held here
+  EXPECT_EQ(saved[1], 3 * 32 * 32 * 4);       // parameters
+  EXPECT_EQ(live[0] - live[1], 3 * 3 * one);  // all but x, which is held here
 }
 
 TEST(Offload, SmallTensorsAndPartsStay) {

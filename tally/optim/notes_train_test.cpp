@@ -174,8 +174,7 @@ TEST(Notes, A228_ACheckpointHoldsModelAndOptimizer) {
   a.save(folder.path());
   EXPECT_NE(values(b.checkpoint()[0].second), values(a.checkpoint()[0].second));
   b.load(folder.path(), 1);
-  for (const int part : {0, 1})
-    EXPECT_EQ(values(b.checkpoint()[part].second), values(a.checkpoint()[part].second));
+  for (const int part : {0, 1}) EXPECT_EQ(values(b.checkpoint()[part].second), values(a.checkpoint()[part].second));
 }
 
 TEST(Notes, A229_TheModelsKeys) {
@@ -183,8 +182,7 @@ TEST(Notes, A229_TheModelsKeys) {
   std::vector<std::string> names;
   int64_t n = 0;
   for (const auto& [name, tensor] : state_dict(t.model)) names.push_back(name), n += tensor.numel();
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"layers.0.weight", "layers.1.weight", "layers.2.weight", "final.weight"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"layers.0.weight", "layers.1.weight", "layers.2.weight", "final.weight"}));
   EXPECT_EQ(n, 12352);
 }
 
