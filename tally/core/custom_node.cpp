@@ -20,7 +20,7 @@ void FunctionCall::record(const char* name, std::vector<Tensor>& outputs, std::u
   }
   Recorder(name, recorded, from, context.saved_).set(std::move(node));
   for (Tensor& y : outputs)
-    if (y.defined() && !is_floating(y.dtype())) y = y.detach();
+    if (!y.defined() || !is_floating(y.dtype())) y = y.detach();
 }
 
 void FunctionNode::backward(Backward& b) {

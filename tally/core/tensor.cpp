@@ -171,7 +171,10 @@ bool Tensor::is_leaf() const { return !node_ || node_->is_leaf(); }
 Tensor Tensor::grad() const { return node_ ? node_->kept_grad(output_) : Tensor{}; }
 
 void Tensor::set_grad(Tensor grad) {
-  TALLY_ASSERT(node_ && node_->is_leaf());
+  if (!node_ || !node_->is_leaf()) fail("grad can be set on a leaf tensor that requires a gradient");
+  if (grad.defined() && (grad.sizes() != size_ || grad.device() != device()))
+    fail("a gradient of shape {} on {} for a tensor of shape {} on {}", str(grad.sizes()), name_of(grad.device()),
+         str(size_), name_of(device()));
   node_->leaf_grad() = std::move(grad);
 }
 

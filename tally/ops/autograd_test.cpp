@@ -138,6 +138,9 @@ TEST(Refusals, OfTensors) {
   expect_error([&] { register_hook(c, [](const Tensor& g) { return g; }); }, "requires a gradient");
   expect_error([&] { register_post_accumulate_grad_hook(y, [](Tensor&) {}); }, "takes a leaf");
   EXPECT_EQ(a.retain_grad().grad().defined(), false);
+  expect_error([&] { y.set_grad(make({1})); }, "grad can be set on a leaf");
+  expect_error([&] { c.set_grad(make({1})); }, "grad can be set on a leaf");
+  expect_error([&] { a.set_grad(make({1, 2})); }, "a gradient of shape (2,) on");
   EXPECT_FALSE(y.detach().requires_grad());
   EXPECT_TRUE(y.detach().shares_storage(y));
 }
@@ -296,6 +299,29 @@ TEST(Custom, AFunctionOfTheUsersOwn) {
   const Tensor z = apply(Cube{1}, {x}, "Cube")[0];
   add_(x.detach(), make({1, 1}));
   expect_error([&] { backward(sum(z)); }, "the backward of Cube needs the f64 tensor of shape (2,) at version 0");
+}
+
+// Outputs of which some need no gradient, an input that passes through, a gradient that nothing flowed into.
+struct Parts {
+  std::vector<Tensor> forward(FunctionContext& c, const std::vector<Tensor>& x) {
+    c.save({x[0], Tensor()});
+    return {x[0], Tensor::from(std::vector<int32_t>{7}, Dims(1)), square(x[0]), Tensor()};
+  }
+  std::vector<Tensor> backward(FunctionContext& c, const std::vector<Tensor>& g) {
+    EXPECT_FALSE(c.saved()[1].defined());
+    EXPECT_FALSE(g[1].defined() || g[2].defined());
+    return {affine(g[0], 5, 0)};
+  }
+};
+
+TEST(Custom, OutputsOfSeveralKinds) {
+  const Tensor x = leaf({3});
+  const std::vector<Tensor> y = apply(Parts(), {x});
+  EXPECT_TRUE(y[0].requires_grad() && y[2].requires_grad());
+  EXPECT_FALSE(y[1].requires_grad() || y[3].defined() || y[3].requires_grad());
+  EXPECT_TRUE(x.is_leaf());
+  backward(y[0]);
+  EXPECT_EQ(x.grad().item(), 5);
 }
 
 TEST(Custom, WhatItSavesIsInTheLedger) {
