@@ -11,16 +11,6 @@
 
 namespace tally {
 
-namespace {
-
-// The version counter of x's storage, where tensors have one.
-template <class T>
-void count_change(const T& x) {
-  if constexpr (requires { bump_version(x); }) bump_version(x);
-}
-
-}  // namespace
-
 void begin_change(const char* op, const Tensor& x) {
   if (!x.defined()) fail("{}: an input is missing", op);
   if (needs_grad({x}) && x.node()->is_leaf())
@@ -32,7 +22,7 @@ void begin_change(const char* op, const Tensor& x) {
     if (x.sizes()[i] > 1 && x.strides()[i] == 0)
       fail("{}: more than one element of the written-to tensor {} refers to a single memory location; clone it first",
            op, str(x.sizes()));
-  count_change(x);
+  bump_version(x);
 }
 
 namespace {
