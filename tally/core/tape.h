@@ -48,7 +48,7 @@ class Node {
     Ref<Node> node;  // null: this input needs no gradient
     int output = 0;
   };
-  static constexpr size_t kAttributeBytes = 160;
+  static constexpr size_t kAttributeBytes = 192;
 
   // Nodes that `root` depends on, inputs before their users.
   static std::vector<Ref<Node>> topological_order(const Ref<Node>& root);

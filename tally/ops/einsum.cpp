@@ -1,0 +1,156 @@
+#include "tally/ops/einsum.h"
+
+#include "tally/base/error.h"
+#include "tally/core/tape.h"
+#include "tally/ops/einsum_pair.h"
+#include "tally/ops/einsum_path.h"
+#include "tally/ops/einsum_terms.h"
+#include "tally/ops/elementwise.h"
+#include "tally/ops/reduce.h"
+#include "tally/ops/view.h"
+
+namespace tally {
+
+namespace {
+
+AxisMask mask_of(const Dims& axes) {
+  AxisMask m = 0;
+  for (int i = 0; i < axes.rank; ++i) m |= AxisMask{1} << axes[i];
+  return m;
+}
+
+// The axes that operand i keeps when it is contracted: without those of size 1 that broadcast and those that it alone
+// has and the result has not.
+struct Kept {
+  AxisMask real;    // all but those that broadcast
+  AxisMask needed;  // in the result or in another operand
+};
+std::vector<Kept> kept_axes(const EinsumAxes& axes, const std::vector<Dims>& shapes) {
+  std::vector<Kept> all;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    AxisMask real = 0;
+    for (int k = 0; k < shapes[i].rank; ++k) {
+      const int64_t axis = axes.inputs[i][k];
+      if (shapes[i][k] == axes.sizes[static_cast<size_t>(axis)]) real |= AxisMask{1} << axis;
+    }
+    all.push_back({real, 0});
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    AxisMask elsewhere = mask_of(axes.output);
+    for (size_t j = 0; j < all.size(); ++j)
+      if (j != i) elsewhere |= all[j].real;
+    all[i].needed = all[i].real & elsewhere;
+  }
+  return all;
+}
+
+// x with every axis once: repeated ones are walked along their diagonal; those not in `real` have size 1 and are left
+// out. A view.
+Labelled distinct(const Tensor& x, const Dims& axes, AxisMask real) {
+  Labelled y;
+  Dims size, stride;
+  bool diagonal = false;
+  for (int i = 0; i < axes.rank; ++i) {
+    if ((real >> axes[i] & 1) == 0) continue;
+    if (const int at = y.place(axes[i]); at >= 0) {
+      stride[at] += x.strides()[i];
+      diagonal = true;
+      continue;
+    }
+    size[y.axes.rank] = x.sizes()[i], stride[y.axes.rank] = x.strides()[i];
+    y.axes[y.axes.rank++] = axes[i];
+    size.rank = stride.rank = y.axes.rank;
+  }
+  if (!diagonal) {
+    y.tensor = size.rank == axes.rank ? x : view(x, size);
+    return y;
+  }
+  y.tensor = x.alias(size, stride, x.storage_offset());
+  // The gradient: zeros but on the diagonal. `axes` and the places of y's axes give the strides again.
+  record(
+      y.tensor, {x}, {},
+      [](Backward& b, Dims labels, Dims mine) {
+        Tensor dx = b.empty(0);
+        fill_(dx, 0.0);
+        Dims step;
+        step.rank = mine.rank;
+        for (int i = 0; i < labels.rank; ++i)
+          for (int k = 0; k < mine.rank; ++k)
+            if (labels[i] == mine[k]) step[k] += dx.strides()[i];
+        Tensor part = dx.alias(b.grad().sizes(), step, 0);
+        copy_(part, b.grad());
+        part = {};
+        b.add(0, std::move(dx));
+      },
+      axes, y.axes);
+  return y;
+}
+
+Labelled prepared(const Tensor& x, const Dims& axes, const Kept& kept) {
+  Labelled y = distinct(x, axes, kept.real);
+  Dims summed, left;
+  for (int i = 0; i < y.axes.rank; ++i) {
+    if ((kept.needed >> y.axes[i] & 1) != 0)
+      left[left.rank++] = y.axes[i];
+    else
+      summed[summed.rank++] = i;
+  }
+  if (summed.rank == 0) return y;
+  return {sum(y.tensor, summed), left};
+}
+
+std::vector<AxisMask> needed_axes(const std::vector<Kept>& kept) {
+  std::vector<AxisMask> all;
+  for (const Kept& k : kept) all.push_back(k.needed);
+  return all;
+}
+
+}  // namespace
+
+Tensor einsum(const std::vector<Tensor>& operands, std::string_view pattern) {
+  if (operands.empty()) fail_value("einsum: takes at least one tensor");
+  std::vector<Dims> shapes;
+  for (const Tensor& x : operands) {
+    if (!x.defined()) fail("einsum: an input is missing");
+    shapes.push_back(x.sizes());
+  }
+  const EinsumAxes axes = einsum_axes(pattern, shapes);
+  const std::vector<Kept> kept = kept_axes(axes, shapes);
+  std::vector<Labelled> terms;
+  for (size_t i = 0; i < operands.size(); ++i) terms.push_back(prepared(operands[i], axes.inputs[i], kept[i]));
+  const EinsumPath path = einsum_path(needed_axes(kept), mask_of(axes.output), axes.sizes);
+  for (size_t i = 0; i < path.steps.size(); ++i) {
+    const EinsumPath::Step& step = path.steps[i];
+    Labelled &a = terms[static_cast<size_t>(step.a)], &b = terms[static_cast<size_t>(step.b)];
+    Labelled made = contract(a, b, step.result, i + 1 == path.steps.size() ? axes.output : Dims());
+    a = {}, b = {};  // what is in between is freed as soon as it was used
+    terms.push_back(std::move(made));
+  }
+  return in_order(terms.back(), axes.output);
+}
+
+Tensor einsum(std::string_view pattern, const std::vector<Tensor>& operands) { return einsum(operands, pattern); }
+
+EinsumCost einsum_cost(std::string_view pattern, const std::vector<Dims>& shapes) {
+  if (shapes.empty()) fail_value("einsum: takes at least one tensor");
+  const EinsumAxes axes = einsum_axes(pattern, shapes);
+  std::vector<AxisMask> masks = needed_axes(kept_axes(axes, shapes));
+  const EinsumPath path = einsum_path(masks, mask_of(axes.output), axes.sizes);
+  const auto names = [&](AxisMask mask) {
+    std::string s;
+    for (size_t i = 0; i < axes.names.size(); ++i)
+      if ((mask >> i & 1) != 0) s += (s.empty() ? "" : " ") + axes.names[i];
+    return s;
+  };
+  EinsumCost cost;
+  cost.flops = path.flops, cost.largest = path.largest;
+  for (const EinsumPath::Step& step : path.steps) {
+    const AxisMask a = masks[static_cast<size_t>(step.a)], b = masks[static_cast<size_t>(step.b)];
+    cost.steps.push_back(
+        {step.a, step.b, fmt::format("{}, {} -> {}", names(a), names(b), names(step.result)), step.flops});
+    masks.push_back(step.result);
+  }
+  return cost;
+}
+
+}  // namespace tally
