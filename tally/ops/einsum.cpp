@@ -2,6 +2,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/einops_pattern.h"
 #include "tally/ops/einsum_pair.h"
 #include "tally/ops/einsum_path.h"
 #include "tally/ops/einsum_terms.h"
@@ -99,10 +100,35 @@ Labelled prepared(const Tensor& x, const Dims& axes, const Kept& kept) {
   return {sum(y.tensor, summed), left};
 }
 
-std::vector<AxisMask> needed_axes(const std::vector<Kept>& kept) {
-  std::vector<AxisMask> all;
-  for (const Kept& k : kept) all.push_back(k.needed);
-  return all;
+// All that does not depend on values.
+struct Plan {
+  EinsumAxes axes;
+  std::vector<Kept> kept;
+  std::vector<AxisMask> needed;
+  EinsumPath path;
+};
+
+thread_local PatternCache<Plan> the_plans;
+
+// Made once for a pattern and shapes.
+std::shared_ptr<const Plan> plan_of(std::string_view pattern, const std::vector<Dims>& shapes) {
+  std::string key;  // shapes, each behind its rank, then the pattern: no two cases have the same
+  const auto append = [&](const void* data, size_t bytes) { key.append(static_cast<const char*>(data), bytes); };
+  const size_t count = shapes.size();
+  append(&count, sizeof count);
+  for (const Dims& shape : shapes) {
+    append(&shape.rank, sizeof shape.rank);
+    append(shape.v, sizeof shape.v[0] * static_cast<size_t>(shape.rank));
+  }
+  key += pattern;
+  return the_plans.get(key, [&](std::string_view) {
+    Plan plan;
+    plan.axes = einsum_axes(pattern, shapes);
+    plan.kept = kept_axes(plan.axes, shapes);
+    for (const Kept& k : plan.kept) plan.needed.push_back(k.needed);
+    plan.path = einsum_path(plan.needed, mask_of(plan.axes.output), plan.axes.sizes);
+    return plan;
+  });
 }
 
 }  // namespace
@@ -110,32 +136,34 @@ std::vector<AxisMask> needed_axes(const std::vector<Kept>& kept) {
 Tensor einsum(const std::vector<Tensor>& operands, std::string_view pattern) {
   if (operands.empty()) fail_value("einsum: takes at least one tensor");
   std::vector<Dims> shapes;
+  shapes.reserve(operands.size());
   for (const Tensor& x : operands) {
     if (!x.defined()) fail("einsum: an input is missing");
     shapes.push_back(x.sizes());
   }
-  const EinsumAxes axes = einsum_axes(pattern, shapes);
-  const std::vector<Kept> kept = kept_axes(axes, shapes);
+  const std::shared_ptr<const Plan> plan = plan_of(pattern, shapes);
   std::vector<Labelled> terms;
-  for (size_t i = 0; i < operands.size(); ++i) terms.push_back(prepared(operands[i], axes.inputs[i], kept[i]));
-  const EinsumPath path = einsum_path(needed_axes(kept), mask_of(axes.output), axes.sizes);
-  for (size_t i = 0; i < path.steps.size(); ++i) {
-    const EinsumPath::Step& step = path.steps[i];
-    Labelled &a = terms[static_cast<size_t>(step.a)], &b = terms[static_cast<size_t>(step.b)];
-    Labelled made = contract(a, b, step.result, i + 1 == path.steps.size() ? axes.output : Dims());
+  terms.reserve(2 * operands.size());
+  for (size_t i = 0; i < operands.size(); ++i)
+    terms.push_back(prepared(operands[i], plan->axes.inputs[i], plan->kept[i]));
+  const std::vector<EinsumPath::Step>& steps = plan->path.steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Labelled &a = terms[static_cast<size_t>(steps[i].a)], &b = terms[static_cast<size_t>(steps[i].b)];
+    Labelled made = contract(a, b, steps[i].result, i + 1 == steps.size() ? plan->axes.output : Dims());
     a = {}, b = {};  // what is in between is freed as soon as it was used
     terms.push_back(std::move(made));
   }
-  return in_order(terms.back(), axes.output);
+  return in_order(terms.back(), plan->axes.output);
 }
 
 Tensor einsum(std::string_view pattern, const std::vector<Tensor>& operands) { return einsum(operands, pattern); }
 
 EinsumCost einsum_cost(std::string_view pattern, const std::vector<Dims>& shapes) {
   if (shapes.empty()) fail_value("einsum: takes at least one tensor");
-  const EinsumAxes axes = einsum_axes(pattern, shapes);
-  std::vector<AxisMask> masks = needed_axes(kept_axes(axes, shapes));
-  const EinsumPath path = einsum_path(masks, mask_of(axes.output), axes.sizes);
+  const std::shared_ptr<const Plan> plan = plan_of(pattern, shapes);
+  const EinsumAxes& axes = plan->axes;
+  const EinsumPath& path = plan->path;
+  std::vector<AxisMask> masks = plan->needed;
   const auto names = [&](AxisMask mask) {
     std::string s;
     for (size_t i = 0; i < axes.names.size(); ++i)

@@ -10,6 +10,7 @@
 #include "tally/ops/einops_move.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/matmul.h"
+#include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -122,15 +123,14 @@ Order choose_order(const Labelled& a, const Labelled& b, AxisMask keep) {
   const AxisMask both = a.mask() & b.mask();
   Order best;
   int64_t least = -1;
-  for (const Labelled* batch_of : {&a, &b})
-    for (const Labelled* inner_of : {&a, &b}) {
-      Order o{those(*batch_of, both & keep), those(a, a.mask() & ~both), those(*inner_of, both & ~keep),
-              those(b, b.mask() & ~both)};
-      int64_t copied = 0;
-      if (!merges(a, o.batch) || !merges(a, o.rows) || !merges(a, o.inner)) copied += a.tensor.numel();
-      if (!merges(b, o.batch) || !merges(b, o.inner) || !merges(b, o.columns)) copied += b.tensor.numel();
-      if (least < 0 || copied < least) least = copied, best = o;
-    }
+  const Dims rows = those(a, a.mask() & ~both), columns = those(b, b.mask() & ~both);
+  for (int way = 0; way < 4 && least != 0; ++way) {
+    const Order o{those(way & 1 ? b : a, both & keep), rows, those(way & 2 ? b : a, both & ~keep), columns};
+    int64_t copied = 0;
+    if (!merges(a, o.batch) || !merges(a, o.rows) || !merges(a, o.inner)) copied += a.tensor.numel();
+    if (!merges(b, o.batch) || !merges(b, o.inner) || !merges(b, o.columns)) copied += b.tensor.numel();
+    if (least < 0 || copied < least) least = copied, best = o;
+  }
   if (least > 0) lift(best, a, b);
   return best;
 }
@@ -152,6 +152,27 @@ Tensor spread(const Labelled& x, const Dims& order) {
   return move_axes(x.tensor, move);
 }
 
+// One sum for each of the batch: products of one row and one column would be all overhead. What is narrower than f32
+// is multiplied in f32, as products of matrices are.
+Labelled dots(const Labelled& a, const Labelled& b, AxisMask batch, const Dims& order) {
+  const Dims& axes = a.axes;  // of b too
+  const DType dtype = a.tensor.dtype();
+  const auto wide = [&](const Labelled& x) {
+    const bool narrow = is_floating(dtype) && x.tensor.dtype() == dtype && item_size(dtype) < 4;
+    return spread(narrow ? Labelled{to(x.tensor, DType::kF32), x.axes} : x, axes);
+  };
+  Dims summed, left;
+  for (int i = 0; i < axes.rank; ++i) {
+    if (holds(batch, axes[i]))
+      left[left.rank++] = axes[i];
+    else
+      summed[summed.rank++] = i;
+  }
+  Tensor y = sum(mul(wide(a), wide(b)), summed);
+  if (is_floating(dtype)) y = to(y, dtype);
+  return {in_order({y, left}, order), order};
+}
+
 bool names_exactly(const Dims& order, AxisMask mask) {
   AxisMask named = 0;
   for (int i = 0; i < order.rank; ++i) named |= AxisMask{1} << order[i];
@@ -169,8 +190,12 @@ Labelled contract(const Labelled& a, const Labelled& b, AxisMask keep, const Dim
     const Dims axes = ordered ? order : joined(those(a, a.mask()), those(b, b.mask() & ~both));
     return {mul(spread(a, axes), spread(b, axes)), axes};
   }
-  // The rows of the product are contiguous: columns are the operand whose axis the result ends with.
-  if (ordered && order.rank > 0 && !holds(b.mask(), order[order.rank - 1])) return contract(b, a, keep, order);
+  const bool rows = (a.mask() & ~both) != 0, columns = (b.mask() & ~both) != 0;
+  if (!rows && !columns) return dots(a, b, both & keep, ordered ? order : those(a, both & keep));
+  // A vector is the rows, where the product of a matrix and a vector is fast. Of two matrices columns are what the
+  // result ends with, so that it is contiguous.
+  const bool ends_with_rows = ordered && !holds(b.mask(), order[order.rank - 1]);
+  if (!columns || (rows && ends_with_rows)) return contract(b, a, keep, order);
 
   const Order o = choose_order(a, b, keep);
   const bool flat = o.batch.rank == 0;
