@@ -11,18 +11,17 @@ namespace {
 
 // Sizes of axes merged from `parts` neighbours each. Throws Error when the tensor would be too large to count.
 Dims merged_size(const Dims& full, const Dims& parts) {
+  int64_t all = 1;
+  for (int i = 0; i < full.rank; ++i)
+    if (full[i] != 0 && __builtin_mul_overflow(all, full[i], &all))
+      fail_value("a tensor of axes {} has too many elements", str(full));
   Dims out;
   out.rank = parts.rank;
-  int64_t all = 1;
   int at = 0;
-  bool fits = true;
   for (int i = 0; i < parts.rank; ++i) {
     out[i] = 1;
     for (int64_t j = 0; j < parts[i]; ++j) out[i] *= full[at++];
   }
-  for (int i = 0; i < full.rank; ++i)
-    if (full[i] != 0) fits = !__builtin_mul_overflow(all, full[i], &all) && fits;
-  if (!fits) fail_value("a tensor of axes {} has too many elements", str(full));
   return out;
 }
 
@@ -77,7 +76,12 @@ void move_back(Backward& b, const Dims& from, const Dims& full) {
     size[at] = one[i], stride[at] = g.strides()[i];
     size.rank = stride.rank = size.rank + 1;
   }
-  b.add(0, reshape(g.alias(size, stride, g.storage_offset()), b.input(0).size));
+  g = reshape(g.alias(size, stride, g.storage_offset()), b.input(0).size);
+  if (b.category(0) != Category::kGradient) return b.add(0, std::move(g));
+  bool accumulate;  // a leaf's gradient has memory of its own, in the leaf's order
+  Tensor dx = b.target(0, accumulate);
+  accumulate ? add_(dx, g) : copy_(dx, g);
+  b.add(0, std::move(dx), accumulate);
 }
 
 }  // namespace

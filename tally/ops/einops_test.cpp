@@ -408,6 +408,22 @@ TEST(Einops, Gradients) {
   });
 }
 
+TEST(Einops, GradientsOfLeavesHaveMemoryOfTheirOwn) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Tensor w = to(arange(Dims(2, 3)), dtype);
+    w = w.detach().set_requires_grad();
+    const Tensor g = to(arange(Dims(3, 2)), dtype);
+    for (int round = 1; round <= 2; ++round) {
+      backward(rearrange(w, "a b -> b a"), g);
+      EXPECT_EQ(w.grad().category(), Category::kGradient);
+      EXPECT_EQ(w.grad().dtype(), DType::kF32);
+      EXPECT_TRUE(w.grad().is_contiguous());
+      EXPECT_FALSE(w.grad().shares_storage(g));
+      EXPECT_EQ(w.grad().to_vector(), (V{0, 2.0 * round, 4.0 * round, 1.0 * round, 3.0 * round, 5.0 * round}));
+    }
+  }
+}
+
 TEST(Einops, PlanEqualsRun) {
   const auto run = [](Device device) {
     LedgerGuard guard;

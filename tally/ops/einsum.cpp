@@ -139,6 +139,10 @@ Tensor einsum(const std::vector<Tensor>& operands, std::string_view pattern) {
   shapes.reserve(operands.size());
   for (const Tensor& x : operands) {
     if (!x.defined()) fail("einsum: an input is missing");
+    const Tensor& first = operands[0];
+    if (x.dtype() != first.dtype() || x.device() != first.device())
+      fail("einsum: operands of {} on {} and {} on {} differ", name_of(first.dtype()), name_of(first.device()),
+           name_of(x.dtype()), name_of(x.device()));
     shapes.push_back(x.sizes());
   }
   const std::shared_ptr<const Plan> plan = plan_of(pattern, shapes);

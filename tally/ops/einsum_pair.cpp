@@ -55,9 +55,9 @@ int mergeable(const Labelled& x, const Dims& order) {
 }
 bool merges(const Labelled& x, const Dims& order) { return mergeable(x, order) == order.rank; }
 
-int64_t elements(const Labelled& x, const Dims& axes) {
-  int64_t n = 1;
-  for (int i = 0; i < axes.rank; ++i) n *= size_of(x, axes[i]);
+double elements(const Labelled& x, const Dims& axes) {
+  double n = 1;
+  for (int i = 0; i < axes.rank; ++i) n *= static_cast<double>(size_of(x, axes[i]));
   return n;
 }
 
@@ -83,10 +83,13 @@ Tensor merged(const Labelled& x, const Dims& first, const Dims& second, const Di
   }
   move.merged = flat ? Dims(second.rank, third.rank) : Dims(first.rank, second.rank, third.rank);
   const Tensor y = move_axes(x.tensor, move);
-  // cuBLASLt takes matrices with one contiguous axis; others would go to a slow kernel.
+  if (target_of(y.device()) != DeviceKind::kCuda) return y;
+  // cuBLASLt takes matrices with one contiguous axis and rows apart; others would go to a slow kernel.
   const int n = y.dim();
-  const bool dense = y.size(-1) == 1 || y.size(-2) == 1 || y.strides()[n - 1] == 1 || y.strides()[n - 2] == 1;
-  return dense || target_of(y.device()) != DeviceKind::kCuda ? y : contiguous(y);
+  const auto dense = [&](int outer, int inner) {
+    return (y.size(inner) == 1 || y.stride(inner) == 1) && (y.size(outer) == 1 || y.stride(outer) >= y.size(inner));
+  };
+  return dense(n - 2, n - 1) || dense(n - 1, n - 2) ? y : contiguous(y);
 }
 
 struct Order {
@@ -104,18 +107,18 @@ void lift(Order& o, const Labelled& a, const Labelled& b) {
     from.rank = keep;
   };
   if (o.batch.rank > 0) return;
-  const int64_t result = elements(a, o.rows) * elements(b, o.columns);
+  const double result = elements(a, o.rows) * elements(b, o.columns);
   Order trial = o;
   cut(trial.columns, trial.batch, mergeable(b, o.columns));
   if (trial.batch.rank > 0 && merges(b, trial.batch) && merges(b, o.inner) &&
-      a.tensor.numel() * elements(b, trial.batch) <= b.tensor.numel() + result) {
+      elements(a, a.axes) * elements(b, trial.batch) <= elements(b, b.axes) + result) {
     o = trial, o.lifted_b = true;
     return;
   }
   trial = o;
   cut(trial.rows, trial.batch, mergeable(a, o.rows));
   if (trial.batch.rank > 0 && merges(a, trial.batch) && merges(a, o.inner) &&
-      b.tensor.numel() * elements(a, trial.batch) <= a.tensor.numel() + result)
+      elements(b, b.axes) * elements(a, trial.batch) <= elements(a, a.axes) + result)
     o = trial, o.lifted_a = true;
 }
 
