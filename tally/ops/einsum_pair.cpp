@@ -160,8 +160,8 @@ Tensor spread(const Labelled& x, const Dims& order) {
 Labelled dots(const Labelled& a, const Labelled& b, AxisMask batch, const Dims& order) {
   const Dims& axes = a.axes;  // of b too
   const DType dtype = a.tensor.dtype();
+  const bool narrow = is_floating(dtype) && item_size(dtype) < 4;
   const auto wide = [&](const Labelled& x) {
-    const bool narrow = is_floating(dtype) && x.tensor.dtype() == dtype && item_size(dtype) < 4;
     return spread(narrow ? Labelled{to(x.tensor, DType::kF32), x.axes} : x, axes);
   };
   Dims summed, left;
@@ -172,7 +172,7 @@ Labelled dots(const Labelled& a, const Labelled& b, AxisMask batch, const Dims& 
       summed[summed.rank++] = i;
   }
   Tensor y = sum(mul(wide(a), wide(b)), summed);
-  if (is_floating(dtype)) y = to(y, dtype);
+  if (narrow) y = to(y, dtype);
   return {in_order({y, left}, order), order};
 }
 
