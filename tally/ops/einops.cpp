@@ -6,6 +6,7 @@
 #include "tally/ops/einops_recipe.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/reduce.h"
+#include "tally/ops/reduce_plain.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -30,6 +31,10 @@ const ReduceFunction& reduction_of(std::string_view how) {
       {"sum", [](const Tensor& x, const Dims& axes) { return sum(x, axes); }},
       {"mean", [](const Tensor& x, const Dims& axes) { return mean(x, axes); }},
       {"max", [](const Tensor& x, const Dims& axes) { return max(x, axes); }},
+      {"min", [](const Tensor& x, const Dims& axes) { return min(x, axes); }},
+      {"prod", [](const Tensor& x, const Dims& axes) { return prod(x, axes); }},
+      {"any", [](const Tensor& x, const Dims& axes) { return any(x, axes); }},
+      {"all", [](const Tensor& x, const Dims& axes) { return all(x, axes); }},
   };
   std::string known;
   for (const auto& [name, f] : kAll) {

@@ -151,7 +151,8 @@ TEST(Einops, Refusals) {
       "more than 8 axes");
   refused([&] { reduce(x, "a b -> a c", "sum"); }, "reduce: axes only on the right side: {c}");
   refused([&] { reduce(x, "a b -> a 2", "sum"); }, "axes only on the right side: {2}");
-  refused([&] { reduce(x, "a b -> a", "median"); }, "unknown reduction \"median\"; use one of sum, mean, max");
+  refused([&] { reduce(x, "a b -> a", "median"); },
+          "unknown reduction \"median\"; use one of sum, mean, max, min, prod, any, all");
   refused([&] { repeat(x, "a b -> a"); }, "repeat: axes only on the left side: {b}");
   refused([&] { repeat(x, "a b -> a b c"); }, "give the size of the new axis 'c'");
   refused([&] { repeat(x, "a b -> a b c", {{"c", int64_t{1} << 61}}); }, "too many elements");
@@ -359,6 +360,15 @@ TEST(Einops, RandomPatternsAgreeWithALoop) {
     if (p.x.numel() == 0) continue;
     ASSERT_EQ(reduce(p.x, p.text, "max", p.given).to_vector(),
               slow(p, -INFINITY, [](double a, double b) { return std::max(a, b); }));
+    ASSERT_EQ(reduce(p.x, p.text, "min", p.given).to_vector(),
+              slow(p, INFINITY, [](double a, double b) { return std::min(a, b); }));
+    ASSERT_EQ(reduce(p.x, p.text, "prod", p.given).to_vector(), slow(p, 1, [](double a, double b) { return a * b; }));
+    if (!p.reduced.empty()) {  // else the tensor stays as it is
+      ASSERT_EQ(reduce(p.x, p.text, "any", p.given).to_vector(),
+                slow(p, 0, [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }));
+      ASSERT_EQ(reduce(p.x, p.text, "all", p.given).to_vector(),
+                slow(p, 1, [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }));
+    }
     const double share = 1.0 / (static_cast<double>(p.x.numel()) / static_cast<double>(y.numel()));
     const V means = reduce(p.x, p.text, "mean", p.given).to_vector(), sums = y.to_vector();
     for (size_t i = 0; i < means.size(); ++i) ASSERT_NEAR(means[i], sums[i] * share, 1e-6);
@@ -398,6 +408,8 @@ TEST(Einops, Gradients) {
       {"reduce sum", one({4, 3, 2}), [](T x) { return reduce(x[0], "(a 2) b c -> c a", "sum"); }},
       {"reduce mean", one({4, 3, 2}), [](T x) { return reduce(x[0], "(2 a) b c -> (c b)", "mean"); }},
       {"reduce max", one({4, 3, 2}), [](T x) { return reduce(x[0], "a ... -> ... 1", "max"); }},
+      {"reduce min", one({4, 3, 2}), [](T x) { return reduce(x[0], "a b ... -> b", "min"); }},
+      {"reduce prod", one({4, 3, 2}), [](T x) { return reduce(x[0], "a b c -> c a", "prod"); }},
       {"list", {{Dims(2, 3)}, {Dims(2, 3)}}, [](T x) { return rearrange(x, "n a b -> a (n b)"); }},
       {"pack", {{Dims(2, 3)}, {Dims(2, 2, 2)}, {Dims(2)}}, [](T x) { return pack(x, "n *").tensor; }},
       {"unpack", one({2, 7}),
@@ -440,6 +452,10 @@ TEST(Einops, PlanEqualsRun) {
 }
 
 TEST(Einops, AnyDtype) {
+  const Tensor counts = Tensor::from(std::vector<int32_t>{0, 1, 2, 3}, Dims(2, 2));
+  EXPECT_EQ(reduce(counts, "a b -> b", "sum").to_vector(), (V{2, 4}));
+  EXPECT_EQ(reduce(counts, "a b -> b", "all").to_vector(), (V{0, 1}));
+  EXPECT_EQ(reduce(counts, "a b -> a", "any").dtype(), DType::kBool);
   const Tensor x = Tensor::from(std::vector<int32_t>{0, 1, 2, 3, 4, 5}, Dims(2, 3));
   EXPECT_EQ(rearrange(x, "a b -> (b a)").to_vector(), (V{0, 3, 1, 4, 2, 5}));
   EXPECT_EQ(repeat(x, "a b -> a (b 2)").dtype(), DType::kI32);

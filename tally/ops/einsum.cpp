@@ -1,12 +1,10 @@
 #include "tally/ops/einsum.h"
 
 #include "tally/base/error.h"
-#include "tally/core/tape.h"
 #include "tally/ops/einops_pattern.h"
 #include "tally/ops/einsum_pair.h"
 #include "tally/ops/einsum_path.h"
 #include "tally/ops/einsum_terms.h"
-#include "tally/ops/elementwise.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
 
@@ -48,42 +46,25 @@ std::vector<Kept> kept_axes(const EinsumAxes& axes, const std::vector<Dims>& sha
 // x with every axis once: repeated ones are walked along their diagonal; those not in `real` have size 1 and are left
 // out. A view.
 Labelled distinct(const Tensor& x, const Dims& axes, AxisMask real) {
-  Labelled y;
-  Dims size, stride;
-  bool diagonal = false;
-  for (int i = 0; i < axes.rank; ++i) {
-    if ((real >> axes[i] & 1) == 0) continue;
-    if (const int at = y.place(axes[i]); at >= 0) {
-      stride[at] += x.strides()[i];
-      diagonal = true;
-      continue;
-    }
-    size[y.axes.rank] = x.sizes()[i], stride[y.axes.rank] = x.strides()[i];
-    y.axes[y.axes.rank++] = axes[i];
-    size.rank = stride.rank = y.axes.rank;
+  Labelled y{x, axes};
+  for (int i = 0; i < y.axes.rank; ++i) {
+    const int first = y.place(y.axes[i]);
+    if (first == i) continue;
+    y.tensor = diagonal(y.tensor, 0, first, i);
+    Dims rest;
+    for (int k = 0; k < y.axes.rank; ++k)
+      if (k != first && k != i) rest[rest.rank++] = y.axes[k];
+    rest[rest.rank++] = y.axes[i];
+    y.axes = rest;
+    i = -1;  // anew: there may be a third
   }
-  if (!diagonal) {
-    y.tensor = size.rank == axes.rank ? x : view(x, size);
-    return y;
+  Dims size, kept;
+  for (int i = 0; i < y.axes.rank; ++i) {
+    if ((real >> y.axes[i] & 1) == 0) continue;
+    size[size.rank++] = y.tensor.sizes()[i];
+    kept[kept.rank++] = y.axes[i];
   }
-  y.tensor = x.alias(size, stride, x.storage_offset());
-  // The gradient: zeros but on the diagonal. `axes` and the places of y's axes give the strides again.
-  record(
-      y.tensor, {x}, {},
-      [](Backward& b, Dims labels, Dims mine) {
-        Tensor dx = b.empty(0);
-        fill_(dx, 0.0);
-        Dims step;
-        step.rank = mine.rank;
-        for (int i = 0; i < labels.rank; ++i)
-          for (int k = 0; k < mine.rank; ++k)
-            if (labels[i] == mine[k]) step[k] += dx.strides()[i];
-        Tensor part = dx.alias(b.grad().sizes(), step, 0);
-        copy_(part, b.grad());
-        part = {};
-        b.add(0, std::move(dx));
-      },
-      axes, y.axes);
+  if (kept.rank < y.axes.rank) y = {view(y.tensor, size), kept};
   return y;
 }
 

@@ -71,6 +71,7 @@ TEST(Notes, A120_ReduceTakesSumMeanMaxMin) {
   EXPECT_EQ(reduce(x, "a b -> a", "sum").to_vector(), (V{3, 12}));
   EXPECT_EQ(reduce(x, "a b -> a", "mean").to_vector(), (V{1, 4}));
   EXPECT_EQ(reduce(x, "a b -> a", "max").to_vector(), (V{2, 5}));
+  EXPECT_EQ(reduce(x, "a b -> a", "min").to_vector(), (V{0, 3}));
 }
 
 TEST(Notes, A121_ReduceSum) {
