@@ -232,6 +232,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   if (y.size() == 4) record_split({&y[0], &y[1], &y[2], &y[3]}, x, axis, lengths);
   if (y.size() == 5) record_split({&y[0], &y[1], &y[2], &y[3], &y[4]}, x, axis, lengths);
   if (y.size() == 6) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5]}, x, axis, lengths);
+  if (y.size() == 7) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5], &y[6]}, x, axis, lengths);
+  if (y.size() == 8) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5], &y[6], &y[7]}, x, axis, lengths);
   return y;
 }
 

@@ -125,7 +125,9 @@ TEST(Gather, Split) {
                                             {1, 2, 3, 1},
                                             {1, 1, 1, 1, 3},
                                             {1, 1, 1, 1, 1, 2},
-                                            {1, 1, 1, 1, 1, 1, 1}})
+                                            {1, 1, 1, 1, 1, 1, 1},
+                                            {1, 1, 1, 1, 1, 1, 1, 0},
+                                            {1, 1, 1, 1, 1, 1, 1, 0, 0}})
     run_op_case({"split into " + std::to_string(sizes.size()), {{Dims(2, 7, 3)}}, [&](const auto& x) {
                    std::vector<Tensor> y = split(x[0], sizes, 1);
                    for (size_t i = 0; i < y.size(); ++i) y[i] = affine(y[i], static_cast<float>(i + 1), 0.5f);

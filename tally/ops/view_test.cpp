@@ -170,7 +170,7 @@ TEST(View, ExpandAndUnitAxes) {
   expect_error([&] { expand(x, Dims(4, 1)); }, "(3, 1)");
   expect_error([&] { expand(x, Dims(3)); }, "(3, 1)");
   expect_error([&] { unsqueeze(x, 3); }, "unsqueeze: axis 3");
-  expect_error([&] { unsqueeze(Tensor::empty(Dims(1, 1, 1, 1, 1, 1)), 0); }, "already has 6 axes");
+  expect_error([&] { unsqueeze(Tensor::empty(Dims(1, 1, 1, 1, 1, 1, 1, 1)), 0); }, "already has 8 axes");
 }
 
 TEST(View, ToAnotherDtype) {
