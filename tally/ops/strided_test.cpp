@@ -107,6 +107,8 @@ TEST(Strided, UnitAxesAndShapes) {
   EXPECT_FALSE(same_storage(flatten(t(counting({2, 3}))), x));
   EXPECT_EQ(unflatten(counting({2, 6}), 1, {2, -1}).sizes(), Dims(2, 2, 3));
   EXPECT_EQ(unflatten(t(counting({6, 2})), -1, {3, 2}).strides(), Dims(1, 4, 2));
+  EXPECT_EQ(unflatten(zeros({2, 0, 4}), 2, {2, 2}).sizes(), Dims(2, 0, 2, 2));
+  EXPECT_EQ(movedim(tensor(1.0), 0, -1).dim(), 0);
   EXPECT_EQ(expand_as(counting({3, 1}), zeros({2, 3, 4})).strides(), Dims(0, 1, 0));
   EXPECT_EQ(expand(tensor(1.0), {2, 2}).to_vector(), V(4, 1));
   EXPECT_EQ(expand(zeros({0, 1}), {0, 5}).sizes(), Dims(0, 5));
