@@ -153,6 +153,8 @@ TEST(Strided, SplitAndChunk) {
   EXPECT_TRUE(same_storage(chunk(x, 2)[1], x));
   expect_error([&] { split(x, 0); }, "parts of 0 do not make axis 0 of (7, 2)");
   expect_error([&] { chunk(x, 0); }, "0 chunks");
+  expect_kind(
+      ErrorKind::kRuntime, [&] { split(tensor(1.0), 1); }, "split: a tensor without axes");
 }
 
 TEST(Strided, DiagonalUnfoldAsStrided) {
