@@ -25,7 +25,8 @@ Tensor leaf(const V& v) { return make(v).requires_grad_(); }
 
 TEST(Versions, InPlaceFunctionsCount) {
   Tensor x = make({1, 2});
-  const Tensor view = slice(x, 0, 1, 2), other = make({5, 6});
+  const Tensor other = make({5, 6});
+  Tensor view = slice(x, 0, 1, 2);
   EXPECT_EQ(x.version(), 0);
   fill_(x, 3);
   EXPECT_EQ(x.version(), 1);
@@ -52,7 +53,7 @@ TEST(Versions, AnOptimizersStepCounts) {
 TEST(Versions, ASavedTensorThatWasChangedIsRefused) {
   Tensor a = leaf({1, 2}), b = leaf({3, 4});
   const Tensor y = sum(mul(a, b));
-  const Tensor alias = b.detach();
+  Tensor alias = b.detach();
   add_(alias, alias);
   expect_error(
       [&] { backward(y); },

@@ -240,7 +240,8 @@ void add_value_gradient(Backward& b, const Tensor& part) {
 
 void put_basic(Tensor& x, const std::vector<IndexStep>& steps, const Tensor& value, bool accumulate) {
   const Frame dense = basic_view(dense_frame(x.sizes()), steps);
-  const Tensor part = seen(x, basic_view(frame_of(x), steps)), from = fitted(value, part.sizes());
+  Tensor part = seen(x, basic_view(frame_of(x), steps));
+  const Tensor from = fitted(value, part.sizes());
   begin_change("index_put_", x);
   if (accumulate) {
     add_(part, from);

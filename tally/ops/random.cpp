@@ -28,7 +28,10 @@ RandomArgs args_of(const Tensor& x, RandomKind kind, Draw draw) {
 }
 
 // In place: where versions of changed tensors are counted.
-void fill_with(const Tensor&, const RandomArgs& args) { launch(&Kernels::random, args); }
+void fill_with(const Tensor& x, const RandomArgs& args) {
+  bump_version(x);
+  launch(&Kernels::random, args);
+}
 
 // The nearest number of dtype t that is at least x (up) or at most x.
 double towards(DType t, double x, bool up) {

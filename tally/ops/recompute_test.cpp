@@ -213,7 +213,7 @@ TEST(Recompute, ADifferentSecondRunIsRefused) {
 
 TEST(Recompute, WhatWasChangedInPlaceIsRefused) {
   const Tensor a = to(Tensor::from(V{2, 3}, Dims(2)), test_device()).requires_grad_();
-  const Tensor outside = to(Tensor::from(V{5, 6}, Dims(2)), test_device());
+  Tensor outside = to(Tensor::from(V{5, 6}, Dims(2)), test_device());
   const Tensor y = recompute([&](const Tensor& x) { return mul(x, outside); }, a);
   add_(outside, outside);
   expect_error(
