@@ -36,9 +36,11 @@ TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t beg
   with_ordered(v.dtype, [&](auto tag) {
     using T = decltype(tag);
     const T* p = v.ptr<T>() + at;
-    for (int64_t i = begin; i < end; ++i) {
-      const Key key = static_cast<Key>(order_key(p[i * step]));
-      f(i, flip ? static_cast<Key>(~key) : key);
+    const Key mask = flip ? static_cast<Key>(~Key{0}) : Key{0};
+    if (step == 1) {
+      for (int64_t i = begin; i < end; ++i) f(i, static_cast<Key>(static_cast<Key>(order_key(p[i])) ^ mask));
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i, static_cast<Key>(static_cast<Key>(order_key(p[i * step])) ^ mask));
     }
   });
 }
@@ -242,17 +244,27 @@ void keep_first(Item* items, int64_t k, int64_t count) {
 template <class Item>
 int64_t select(const Target& t, int64_t begin, int64_t end, bool flip, int64_t k, Item* room) {
   using Key = typename Item::Key;
+  constexpr int64_t kStep = 64;
   int64_t count = 0;
   const int64_t most = select_room(k);
   bool full = false;
   Key worst = 0;  // of the k best so far; a later equal one is not better
-  over_keys<Key>(t.x, t.x_at, t.x_step, begin, end, flip, [&](int64_t i, Key key) __attribute__((always_inline)) {
-    if (full && key >= worst) return;
-    room[count++] = Item::make(key, i);
-    if (count < most) return;
-    keep_first(room, k, count);
-    count = k, full = true, worst = room[k - 1].key();
-  });
+  for (int64_t start = begin; start < end; start += kStep) {
+    const int64_t m = end - start < kStep ? end - start : kStep;
+    Key keys[kStep];
+    over_keys<Key>(t.x, t.x_at, t.x_step, start, start + m, flip,
+                   [&](int64_t i, Key key) __attribute__((always_inline)) { keys[i - start] = key; });
+    int any = !full;
+    for (int64_t i = 0; i < m; ++i) any |= keys[i] < worst;
+    if (!any) continue;
+    for (int64_t i = 0; i < m; ++i) {
+      if (full && keys[i] >= worst) continue;
+      room[count++] = Item::make(keys[i], start + i);
+      if (count < most) continue;
+      keep_first(room, k, count);
+      count = k, full = true, worst = room[k - 1].key();
+    }
+  }
   keep_first(room, k, count);
   return count < k ? count : k;
 }

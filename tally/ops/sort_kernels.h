@@ -32,7 +32,7 @@ TALLY_INLINE int64_t sort_scratch(DType t, int64_t rows, int64_t n, DeviceKind t
 }
 
 // Candidates that are kept before the worse ones are thrown away.
-TALLY_INLINE constexpr int64_t select_room(int64_t k) { return 2 * k + 512; }
+TALLY_INLINE constexpr int64_t select_room(int64_t k) { return 2 * k + 64; }
 // Pieces of a row that tasks select from apart.
 TALLY_INLINE constexpr int64_t select_pieces(int64_t rows, int64_t n) {
   if (rows >= 8 || n < 2 * kSelectPiece) return 1;
