@@ -11,10 +11,10 @@ namespace tally::TALLY_ISA {
 namespace {
 
 constexpr int kParts = 16;
-constexpr int64_t kColumns = 128;   // outputs that are joined side by side
-constexpr int64_t kLeaf = 512;      // elements
-constexpr int kLevels = 14;         // of the tree; the last one is a chain
-constexpr int kGroupLevel = 7;      // a thread's piece of a long output is a subtree of 2^7 leaves
+constexpr int64_t kColumns = 128;  // outputs that are joined side by side
+constexpr int64_t kLeaf = 512;     // elements
+constexpr int kLevels = 14;        // of the tree; the last one is a chain
+constexpr int kGroupLevel = 7;     // a thread's piece of a long output is a subtree of 2^7 leaves
 constexpr int64_t kGroup = kLeaf << kGroupLevel;
 
 // ---- what the ops do, on numbers and vectors of numbers
@@ -54,8 +54,10 @@ TALLY_INLINE Vec power_of(Vec x, double p) {
 template <ReduceOp op>
 struct Rule {
   static constexpr bool kLargest = op == ReduceOp::kMax, kLeast = op == ReduceOp::kMin;
-  static constexpr float kNeutral =
-      kLargest ? -__builtin_inff() : kLeast ? __builtin_inff() : op == ReduceOp::kProd ? 1.0f : 0.0f;
+  static constexpr float kNeutral = kLargest                ? -__builtin_inff()
+                                    : kLeast                ? __builtin_inff()
+                                    : op == ReduceOp::kProd ? 1.0f
+                                                            : 0.0f;
   // What map() turns into the neutral number.
   static float padding(float shift) {
     return op == ReduceOp::kSumDeviations ? shift : op == ReduceOp::kSumExp ? -__builtin_inff() : kNeutral;
@@ -376,15 +378,13 @@ void reduce_few(const ReduceArgs& a, int64_t base, const Space& s, int64_t step,
   alignas(64) float buffer[kUsed][kBlock];
   const float* p[kUsed];
   const int total = static_cast<int>(s.numel());
-  for (int k = 0; k < kUsed; ++k)
-    p[k] = block_in(a.x, base + offset_in(s, k < total ? k : 0), step, m, buffer[k]);
+  for (int k = 0; k < kUsed; ++k) p[k] = block_in(a.x, base + offset_in(s, k < total ? k : 0), step, m, buffer[k]);
   const Vec neutral = broadcast(R::kNeutral), scale = broadcast(static_cast<float>(a.scale));
   for (int64_t i = 0; i < m; i += kLanes) {
     const Vec c = load(shift + i);
     Vec v[kUsed];
 #pragma GCC unroll 16
-    for (int k = 0; k < kUsed; ++k)
-      v[k] = k < total ? R::join(R::map(load(p[k] + i), c, a.power), neutral) : neutral;
+    for (int k = 0; k < kUsed; ++k) v[k] = k < total ? R::join(R::map(load(p[k] + i), c, a.power), neutral) : neutral;
 #pragma GCC unroll 16
     for (int width = kUsed / 2; width > 0; width /= 2)
 #pragma GCC unroll 16
@@ -542,7 +542,8 @@ void reduce_backward(const ReduceBackwardArgs& a) {
   const View views[4] = {a.dx, a.grad, a.x, a.y};
   switch (a.op) {
     case ReduceOp::kSumDeviations:
-      return map_elements<1, 3>(views, [&](const auto& in, auto& out) { out[0] = scaled(in[0] * (in[1] - in[2]), a.scale); });
+      return map_elements<1, 3>(views,
+                                [&](const auto& in, auto& out) { out[0] = scaled(in[0] * (in[1] - in[2]), a.scale); });
     case ReduceOp::kSumExp:
       return map_elements<1, 3>(
           views, [&](const auto& in, auto& out) { out[0] = in[0] * exp_of(in[1] - finite_or_zero(in[2])); });

@@ -15,7 +15,9 @@ namespace {
 struct Narrow {  // key above, place below
   using Key = uint32_t;
   uint64_t bits;
-  TALLY_INLINE static Narrow make(uint32_t key, int64_t place) { return {uint64_t{key} << 32 | static_cast<uint32_t>(place)}; }
+  TALLY_INLINE static Narrow make(uint32_t key, int64_t place) {
+    return {uint64_t{key} << 32 | static_cast<uint32_t>(place)};
+  }
   TALLY_INLINE uint32_t key() const { return static_cast<uint32_t>(bits >> 32); }
   TALLY_INLINE int64_t place() const { return static_cast<uint32_t>(bits); }
   TALLY_INLINE bool operator<(Narrow o) const { return bits < o.bits; }
@@ -32,7 +34,8 @@ struct Wide {
 
 // f(i, key) for elements [begin, end) of the row at offset `at`; the wanted order is that of the keys.
 template <class Key, class F>
-TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip, const F& f) {
+TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip,
+                            const F& f) {
   with_ordered(v.dtype, [&](auto tag) {
     using T = decltype(tag);
     const T* p = v.ptr<T>() + at;
@@ -46,8 +49,9 @@ TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t beg
 }
 template <class Item>
 void make_items(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip, Item* items) {
-  over_keys<typename Item::Key>(v, at, step, begin, end, flip, [&](int64_t i, typename Item::Key key)
-                                    __attribute__((always_inline)) { items[i] = Item::make(key, i); });
+  over_keys<typename Item::Key>(
+      v, at, step, begin, end,
+      flip, [&](int64_t i, typename Item::Key key) __attribute__((always_inline)) { items[i] = Item::make(key, i); });
 }
 
 // Items [begin, end) as results of a row.
@@ -252,8 +256,9 @@ int64_t select(const Target& t, int64_t begin, int64_t end, bool flip, int64_t k
   for (int64_t start = begin; start < end; start += kStep) {
     const int64_t m = end - start < kStep ? end - start : kStep;
     Key keys[kStep];
-    over_keys<Key>(t.x, t.x_at, t.x_step, start, start + m, flip,
-                   [&](int64_t i, Key key) __attribute__((always_inline)) { keys[i - start] = key; });
+    over_keys<Key>(
+        t.x, t.x_at, t.x_step, start, start + m,
+        flip, [&](int64_t i, Key key) __attribute__((always_inline)) { keys[i - start] = key; });
     int any = !full;
     for (int64_t i = 0; i < m; ++i) any |= keys[i] < worst;
     if (!any) continue;
