@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -33,7 +34,7 @@ class Pool {
     void* const block = guards_ ? guarded(bytes) : plain_take(bytes);
     if (block == nullptr) throw OutOfMemory(device_, bytes, counts.live);
     if (guards_) guarded_[block] = bytes;
-    live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
+    if (!on_cpu()) live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     count(bytes, category);
     return block;
   }
@@ -54,7 +55,7 @@ class Pool {
 
   void give(void* block, int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
-    live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
+    if (!on_cpu()) live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     if (const auto it = guarded_.find(block); it != guarded_.end()) {
       guarded_.erase(it);
       check_guards(static_cast<char*>(block), bytes);
@@ -82,6 +83,7 @@ class Pool {
   int64_t damaged() const { return damaged_; }
 
   BlockCounts counts;
+  std::atomic<int64_t> external{0};
 
  private:
   bool on_cpu() const { return device_.kind == DeviceKind::kCpu; }
@@ -139,7 +141,7 @@ class Pool {
 
   Device device_;
   std::mutex mutex_;
-  uint64_t live_set_ = 0;  // the sum of a hash of each live block
+  uint64_t live_set_ = 0;  // the sum of a hash of each live block; of cards
   int64_t most_ = 0;       // live bytes there ever were, whatever reset_block_peak() did
   Arena arena_;
   Segments segments_;
@@ -153,12 +155,14 @@ constexpr size_t kMostPools = 65;
 // Never destroyed: tensors may outlive static objects.
 Pool& pool_of(Device device) {
   static std::mutex mutex;
-  static auto* const pools = new std::array<Pool*, kMostPools>{};
+  static auto* const pools = new std::array<std::atomic<Pool*>, kMostPools>{};
   const size_t i = device.kind == DeviceKind::kCpu ? 0 : 1 + static_cast<size_t>(device.index);
   TALLY_ASSERT(i < kMostPools);
+  std::atomic<Pool*>& pool = (*pools)[i];
+  if (Pool* const there = pool.load(std::memory_order_acquire)) return *there;
   const std::lock_guard lock(mutex);
-  if ((*pools)[i] == nullptr) (*pools)[i] = new Pool(device);
-  return *(*pools)[i];
+  if (pool.load() == nullptr) pool.store(new Pool(device));
+  return *pool.load();
 }
 
 }  // namespace
@@ -188,6 +192,9 @@ void give_pinned_block(void* block, int64_t bytes, Category category) {
 }
 
 const BlockCounts& blocks_of(Device device) { return pool_of(device).counts; }
+
+int64_t external_bytes(Device device) { return pool_of(device).external; }
+void count_external(Device device, int64_t bytes) { pool_of(device).external += bytes; }
 
 void reset_block_peak(Device device) {
   BlockCounts& c = pool_of(device).counts;

@@ -19,7 +19,11 @@ void release(Node* node);
 class Storage {
  public:
   std::atomic<int32_t> references{0};
-  Storage(int64_t bytes, Device device, Category category, bool pinned = false);
+  // offloaded: counted in the ledger's offloaded_bytes() and not in its live bytes.
+  Storage(int64_t bytes, Device device, Category category, bool pinned = false, bool offloaded = false);
+  // Memory of another owner, who is told by `give_back(owner)` when the last tensor on it is gone. It is no block of
+  // ours: charged to no ledger and in no count but external_bytes().
+  Storage(void* data, int64_t bytes, Device device, bool pinned, void* owner, void (*give_back)(void*));
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage();
@@ -30,14 +34,25 @@ class Storage {
   Device device() const { return device_; }
   Category category() const { return category_; }
   bool pinned() const { return pinned_; }  // in page-locked memory
+  bool external() const { return give_back_ != nullptr; }
+  // How often the values were changed in place: a tensor saved for a backward must be at the version it was saved at.
+  int64_t version() const { return version_; }
+  void bump_version() { ++version_; }
+  // Accounts the block as kept for a backward (Ledger::saved()) from the first saved tensor on it to the last.
+  void hold_saved(int scope);
+  void drop_saved();
 
  private:
   void* data_;
   int64_t bytes_, used_;
   Device device_;
   Category category_;
-  bool pinned_;
+  bool pinned_, offloaded_;
+  int32_t saved_by_ = 0, saved_scope_ = 0;
+  int64_t version_ = 0;
   Ref<Ledger> ledger_;
+  void* owner_ = nullptr;
+  void (*give_back_)(void* owner) = nullptr;
 };
 
 class Tensor {
@@ -49,6 +64,11 @@ class Tensor {
                       Category category = Category::kActivation);
   // On the CPU in page-locked memory, which a card copies beside its other work; where there is no card, ordinary.
   static Tensor empty_pinned(const Dims& size, DType dtype, Category category = Category::kActivation);
+  // On memory of another owner (Storage), from `data` on; strides are not negative.
+  static Tensor external(void* data, const Dims& size, const Dims& stride, DType dtype, Device device, bool pinned,
+                         void* owner, void (*give_back)(void*));
+  // What holds a tensor of `device` while it is offloaded: as empty_pinned; of a meta tensor on meta.
+  static Tensor empty_offloaded(const Dims& size, DType dtype, Device device);
   // Contiguous copies of host values (CPU only).
   static Tensor from(const std::vector<float>& values, const Dims& size);
   static Tensor from(const std::vector<double>& values, const Dims& size);
@@ -61,7 +81,9 @@ class Tensor {
   int64_t size(int axis) const { return size_[normalize_axis(axis, size_.rank, "size")]; }
   int64_t stride(int axis) const { return stride_[normalize_axis(axis, size_.rank, "stride")]; }
   int64_t numel() const { return size_.numel(); }
+  int64_t nbytes() const { return numel() * element_size(); }
   int64_t storage_offset() const { return offset_; }
+  void* data_ptr() const { return raw().data; }  // of the first element; null on meta
   int64_t storage_bytes() const { return storage_->used(); }
   DType dtype() const { return dtype_; }
   Device device() const { return storage_->device(); }
@@ -81,22 +103,43 @@ class Tensor {
   // Values in logical order (any float or integer dtype), copied from the device; item() needs exactly one element.
   std::vector<double> to_vector() const;
   double item() const;
+  // The same as T = bool, float, double, int32_t or int64_t: integers come exactly, where a double has 53 bits.
+  template <class T>
+  std::vector<T> to_vector() const;
+  template <class T>
+  T item() const;
+  // Whether the one element is not zero; a tensor of more or of no elements is an Error. bool(t) is the same.
+  bool is_nonzero() const;
+  explicit operator bool() const { return is_nonzero(); }
 
   // The same storage seen otherwise; not recorded. Bounds are checked against the storage.
   Tensor alias(const Dims& size, const Dims& stride, int64_t offset) const;
+  // The bytes seen as another dtype: strides and offset count its elements.
+  Tensor alias(DType dtype, const Dims& size, const Dims& stride, int64_t offset) const;
 
   // Tape.
   Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
+  Tensor& requires_grad_(bool on = true) { return set_requires_grad(on); }
   bool requires_grad() const { return static_cast<bool>(node_); }
-  Tensor grad() const;         // of a leaf; undefined before the first backward
+  bool is_leaf() const;        // not made by an op that recorded
+  Tensor grad() const;         // of a leaf or after retain_grad(); undefined before the first backward
   void set_grad(Tensor grad);  // undefined clears it
-  Tensor detach() const;       // the same storage without a node
+  Tensor& retain_grad();       // backward then keeps grad() of this tensor, which is no leaf
+  bool retains_grad() const;
+  Tensor detach() const { return {*this, WithoutNode()}; }  // the same storage without a node
+  int64_t version() const { return storage_->version(); }
   const Ref<Node>& node() const { return node_; }
   int output_index() const { return output_; }
   void set_node(Ref<Node> node, int output = 0);
 
  private:
-  static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned);
+  friend class Saved;  // saved.h
+  struct WithoutNode {};
+  Tensor(const Tensor& o, WithoutNode)
+      : storage_(o.storage_), offset_(o.offset_), size_(o.size_), stride_(o.stride_), dtype_(o.dtype_) {}
+  friend void bump_version(const Tensor& changed);
+  static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned,
+                     bool offloaded = false);
   Ref<Storage> storage_;
   int64_t offset_ = 0;
   Dims size_, stride_;
@@ -104,6 +147,13 @@ class Tensor {
   Ref<Node> node_;
   int output_ = 0;
 };
+
+// On one storage, whatever the offsets.
+inline bool same_storage(const Tensor& a, const Tensor& b) { return a.shares_storage(b); }
+// Every function that changes values in place calls it, so that a backward can refuse a saved tensor that was changed.
+inline void bump_version(const Tensor& changed) {
+  if (changed.storage_) changed.storage_->bump_version();
+}
 
 Dims contiguous_strides(const Dims& size);
 

@@ -23,7 +23,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, Category category =
   Tensor out = a.sizes() == size   ? empty_like_layout(a, a.dtype(), category)
                : b.sizes() == size ? empty_like_layout(b, a.dtype(), category)
                                    : Tensor::empty(size, a.dtype(), a.device(), category);
-  View views[3] = {out.raw(), broadcast_to(a, size).raw(), broadcast_to(b, size).raw()};
+  View views[3] = {out.raw(), broadcast_view(a, size).raw(), broadcast_view(b, size).raw()};
   order_axes(views);
   launch(&Kernels::binary, BinaryArgs{views[1], views[2], views[0], op, alpha});
   return out;
@@ -136,8 +136,8 @@ Tensor binary_with_kernel(BinaryOp op, const Operand& a, const Operand& b, DType
           if (!t.needs(i)) continue;
           const Tensor g = Tensor::empty(size, t.grad().dtype(), t.grad().device(), t.category(i));
           launch(&Kernels::binary_backward,
-                 BinaryBackwardArgs{t.grad().raw(), broadcast_to(t.saved(0), size).raw(),
-                                    broadcast_to(t.saved(1), size).raw(), g.raw(), f, i == 0});
+                 BinaryBackwardArgs{t.grad().raw(), broadcast_view(t.saved(0), size).raw(),
+                                    broadcast_view(t.saved(1), size).raw(), g.raw(), f, i == 0});
           add_summed(t, i, g);
         }
       },

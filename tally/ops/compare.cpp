@@ -10,7 +10,7 @@ namespace tally {
 namespace {
 
 // The number as one of `dtype`.
-double rounded(double x, DType dtype) {
+double rounded_to(double x, DType dtype) {
   uint64_t bits = number_bits(dtype, x);
   return read_number(&bits, dtype, 0);
 }
@@ -40,13 +40,13 @@ Tensor compare(CompareOp op, const Operand& a, const Operand& b) {
   const Dims size = broadcast_shape(name, one.sizes(), other.sizes());
   Tensor out =
       one.sizes() == size ? empty_like_layout(one, DType::kBool) : Tensor::empty(size, DType::kBool, one.device());
-  View views[3] = {out.raw(), broadcast_to(one, size).raw(), broadcast_to(other, size).raw()};
+  View views[3] = {out.raw(), broadcast_view(one, size).raw(), broadcast_view(other, size).raw()};
   order_axes(views);
   CompareArgs args{views[1], views[2], views[0], op, dtype, CompareArgs::kNone, 0, 0};
   if (!a.is_tensor() || !b.is_tensor()) {
     const Scalar number = a.is_tensor() ? b.number() : a.number();
     args.number = a.is_tensor() ? CompareArgs::kB : CompareArgs::kA;
-    args.real = is_floating(dtype) ? rounded(number.real(), dtype) : number.real();
+    args.real = is_floating(dtype) ? rounded_to(number.real(), dtype) : number.real();
     args.whole = number.whole();
   }
   launch(&Kernels::compare, args);

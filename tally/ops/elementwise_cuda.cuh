@@ -2,9 +2,9 @@
 // map_kernel: the axes of all views are merged where they lie alike, the last one is cut into chunks of 8 numbers, and
 // a thread has two chunks at a time. A chunk is loaded as raw bits, in 16-byte accesses where its view allows them and
 // number by number where not, and only then converted, so that all loads are under way first; as both meet before the
-// formula, a result does not depend on strides. Whether a view is f32 or bf16 is asked at run time (a uniform branch),
-// which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views lie flat,
-// a shorter loop has more under way.
+// formula, a result does not depend on strides. Whether a view is f32, bf16 or f16 is asked at run time (a uniform
+// branch), which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views
+// lie flat, a shorter loop has more under way.
 #pragma once
 
 #include "tally/ops/device.cuh"
@@ -62,7 +62,7 @@ __device__ __forceinline__ void add_row(const Axes<N>& a, int64_t row, int64_t (
 
 // ---- chunks
 
-// A chunk as it lies in memory: 8 f32 in a and b, 8 bf16 in a.
+// A chunk as it lies in memory: 8 f32 in a and b, 8 bf16 or f16 in a.
 struct Raw {
   uint4 a, b;
 };
@@ -120,9 +120,9 @@ __device__ __forceinline__ void store_chunk(void* data, int64_t at, int64_t step
   }
 }
 
-__device__ __forceinline__ void unpack(const Raw& r, bool half, float (&x)[kChunk]) {
+__device__ __forceinline__ void unpack(const Raw& r, bool bf16, float (&x)[kChunk]) {
   const uint32_t w[kChunk] = {r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w};
-  if (half) {
+  if (bf16) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(i % 2 == 0 ? w[i / 2] << 16 : w[i / 2] & 0xFFFF0000u);
   } else {
@@ -130,9 +130,9 @@ __device__ __forceinline__ void unpack(const Raw& r, bool half, float (&x)[kChun
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(w[i]);
   }
 }
-__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half) {
+__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool bf16) {
   uint32_t w[kChunk] = {};
-  if (half) {
+  if (bf16) {
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i)  // the first operand becomes the upper half
       asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
@@ -143,6 +143,39 @@ __device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half) {
   return {make_uint4(w[0], w[1], w[2], w[3]), make_uint4(w[4], w[5], w[6], w[7])};
 }
 
+// A chunk of f16 becomes one of f32 in place and back: apart from the above, which the compiler does without a branch.
+__device__ __forceinline__ void widen_pair(uint32_t w, uint32_t& low, uint32_t& high) {
+  asm("{.reg .f16 l, h; .reg .f32 x, y; mov.b32 {l, h}, %2; cvt.f32.f16 x, l; cvt.f32.f16 y, h; mov.b32 %0, x; "
+      "mov.b32 %1, y;}"
+      : "=r"(low), "=r"(high)
+      : "r"(w));
+}
+__device__ __forceinline__ void widen_f16(Raw& r) {
+  widen_pair(r.a.w, r.b.z, r.b.w), widen_pair(r.a.z, r.b.x, r.b.y);
+  const uint32_t x = r.a.x;
+  widen_pair(r.a.y, r.a.z, r.a.w), widen_pair(x, r.a.x, r.a.y);
+}
+__device__ __forceinline__ uint32_t narrow_pair(uint32_t low, uint32_t high) {
+  uint32_t w;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+  return w;
+}
+__device__ __forceinline__ void narrow_f16(Raw& r) {
+  r.a.x = narrow_pair(r.a.x, r.a.y), r.a.y = narrow_pair(r.a.z, r.a.w);
+  r.a.z = narrow_pair(r.b.x, r.b.y), r.a.w = narrow_pair(r.b.z, r.b.w);
+}
+// kWidened: chunks of f16 are f32 already.
+template <bool kWidened = false>
+__device__ __forceinline__ void unpack(Raw r, bool half, bool f16, float (&x)[kChunk]) {
+  if (!kWidened && f16) widen_f16(r);
+  unpack(r, half && !f16, x);
+}
+__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half, bool f16) {
+  Raw r = pack(x, half && !f16);
+  if (f16) narrow_f16(r);
+  return r;
+}
+
 // ---- the map
 
 template <int N>
@@ -150,21 +183,21 @@ struct Map {
   Axes<N> axes;
   int64_t a_row, chunks;  // chunks in a row and in all
   int64_t flat;           // the first chunks lie one after another, whole and aligned, in every view
-  bool half[N], vector[N];
+  bool half[N], f16[N], vector[N];
 };
 
 // f.run(in, out) on the numbers of a chunk. `f.kMoves`: one input, one output, bits stay as they are where both are
 // equally wide.
-template <int kOut, int kIn, class F>
+template <int kOut, int kIn, bool kWidened, class F>
 __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, const Raw (&raw)[kIn],
                                           Raw (&result)[kOut]) {
-  if (F::kMoves && m.half[0] == m.half[kOut]) {
+  if (F::kMoves && m.half[0] == m.half[kOut] && m.f16[0] == m.f16[kOut]) {
     result[0] = raw[0];
     return;
   }
   float x[kIn][kChunk], y[kOut][kChunk];
 #pragma unroll
-  for (int k = 0; k < kIn; ++k) unpack(raw[k], m.half[kOut + k], x[k]);
+  for (int k = 0; k < kIn; ++k) unpack<kWidened>(raw[k], m.half[kOut + k], m.f16[kOut + k], x[k]);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     float in[kIn], out[kOut];
@@ -175,7 +208,7 @@ __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, 
     for (int k = 0; k < kOut; ++k) y[k][i] = out[k];
   }
 #pragma unroll
-  for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k]);
+  for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k], m.f16[k]);
 }
 
 // Chunks of flat views that a thread has under way, so that a full multiprocessor asks for some 64 KB of bf16.
@@ -205,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
       const int64_t at = (first + u * kThreads) * kChunk;
       if (at >= m.flat * kChunk) continue;
       Raw result[kOut];
-      run_chunk<kOut, kIn>(m, f, raw[u], result);
+      run_chunk<kOut, kIn, false>(m, f, raw[u], result);
 #pragma unroll
       for (int k = 0; k < kOut; ++k) store_chunk(m.axes.data[k], at, 1, kChunk, m.half[k], true, result[k]);
     }
@@ -234,13 +267,14 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
         constexpr int kFirst = kOut;
         raw[u][k] = load_chunk(m.axes.data[kFirst + k], at[u][kFirst + k], m.axes.stride[kFirst + k][last], valid[u],
                                m.half[kFirst + k], m.vector[kFirst + k]);
+        if (!F::kMoves && m.f16[kFirst + k]) widen_f16(raw[u][k]);  // here, where it needs no register more
       }
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       if (valid[u] == 0) continue;
       Raw result[kOut];
-      run_chunk<kOut, kIn>(m, f, raw[u], result);
+      run_chunk<kOut, kIn, !F::kMoves>(m, f, raw[u], result);
 #pragma unroll
       for (int k = 0; k < kOut; ++k)
         store_chunk(m.axes.data[k], at[u][k], m.axes.stride[k][last], valid[u], m.half[k], m.vector[k], result[k]);
@@ -258,7 +292,7 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
   bool flat = last == 0;
   for (int k = 0; k < N; ++k) {
     const int64_t size = item_size(views[k]->dtype);
-    m.half[k] = size == 2;
+    m.half[k] = size == 2, m.f16[k] = views[k]->dtype == DType::kF16;
     m.vector[k] = m.axes.stride[k][last] == 1 && reinterpret_cast<uintptr_t>(m.axes.data[k]) % 16 == 0;
     for (int axis = 0; axis < last; ++axis) m.vector[k] = m.vector[k] && m.axes.stride[k][axis] * size % 16 == 0;
     flat = flat && m.vector[k];
@@ -271,8 +305,9 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
 }
 
 template <int N>
-void require_f32_or_bf16(const char* name, const View* const (&views)[N]) {
-  for (const View* v : views) with_float(name, v->dtype, [](auto) {});
+void require_f32_or_bf16(const char* name, const View* const (&views)[N]) {  // or f16
+  for (const View* v : views)
+    if (v->dtype != DType::kF16) with_float(name, v->dtype, [](auto) {});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
@@ -48,7 +49,7 @@ void product(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate)
 
 void binary(BinaryOp op, const Tensor& a, const Tensor& b, const Tensor& out) {
   launch(&Kernels::binary,
-         BinaryArgs{broadcast_to(a, out.sizes()).raw(), broadcast_to(b, out.sizes()).raw(), out.raw(), op});
+         BinaryArgs{broadcast_view(a, out.sizes()).raw(), broadcast_view(b, out.sizes()).raw(), out.raw(), op});
 }
 
 // As Backward has them, before there is one.
@@ -156,7 +157,8 @@ Tensor linear_cross_entropy(Tensor x, const Tensor& weight, const Tensor& target
                             int64_t chunk_rows) {
   const int64_t n = check_shapes(x, weight, targets, chunk_rows);
   const int64_t chunk = chunk_rows > 0 ? chunk_rows : head_chunk_rows(n, weight);
-  if (n <= chunk) return cross_entropy(linear(x, weight), targets, ignore_index);
+  // Cards have no fused kernel for f16: the logits are in memory as a whole.
+  if (n <= chunk || widens_f16(x)) return cross_entropy(linear(x, weight), targets, ignore_index);
   const Result r = in_chunks(x, weight, targets, ignore_index, chunk);
   Tensor loss = r.loss;
   record(loss, {x, weight}, {r.dx, r.dw, r.valid}, [](Backward& b) {

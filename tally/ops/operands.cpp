@@ -20,7 +20,7 @@ Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
   return out;
 }
 
-Tensor broadcast_to(const Tensor& x, const Dims& size) {
+Tensor broadcast_view(const Tensor& x, const Dims& size) {
   if (x.sizes() == size) return x.detach();
   if (size.rank < x.dim()) fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
   Dims stride;
@@ -155,6 +155,6 @@ void require_writable(const char* op, const Tensor& x) {
         op, str(x.sizes()), str(x.strides()));
 }
 
-void wrote(const Tensor&) {}
+void wrote(const Tensor& x) { bump_version(x); }
 
 }  // namespace tally

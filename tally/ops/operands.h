@@ -12,7 +12,7 @@ namespace tally {
 // Shape of a pair after broadcasting. Throws Error naming op and both shapes.
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
 // x seen with `size` (axes of stride 0 where it broadcasts); not recorded.
-Tensor broadcast_to(const Tensor& x, const Dims& size);
+Tensor broadcast_view(const Tensor& x, const Dims& size);
 
 // Refuses tensors without arithmetic: undefined ones, floats of 8 and 4 bits.
 void require_computable(const char* op, const Tensor& x);

@@ -5,6 +5,8 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/reduce.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -23,6 +25,7 @@ View with_last(const Tensor& x, int axis) {
 Tensor softmax(const Tensor& x, int axis) {
   require_float("softmax", x);
   axis = normalize_axis(axis, x.dim(), "softmax");
+  if (widens_f16(x)) return to(softmax(to(x, DType::kF32), axis), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis)});
   record(
@@ -35,6 +38,13 @@ Tensor softmax(const Tensor& x, int axis) {
       },
       axis);
   return y;
+}
+
+Tensor log_softmax(const Tensor& x, int axis) {
+  require_float("log_softmax", x);
+  axis = normalize_axis(axis, x.dim(), "log_softmax");
+  const Tensor less = sub(x, amax(x.detach(), Dims(axis), true));
+  return sub(less, logsumexp(less, Dims(axis), true));
 }
 
 }  // namespace tally
