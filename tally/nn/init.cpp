@@ -8,6 +8,7 @@
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
 #include "tally/base/rng.h"
+#include "tally/core/tape.h"
 #include "tally/nn/param.h"
 #include "tally/ops/elementwise.h"
 
@@ -154,6 +155,7 @@ Tensor Init::normal(const Dims& size, double std) {
 Tensor Init::constant(const Dims& size, double value) {
   Tensor t = make(size);
   ++next_;
+  NoGrad quiet;
   if (values_) fill_(t, value);
   return t;
 }
