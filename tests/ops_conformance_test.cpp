@@ -13,6 +13,7 @@
 #include "tally/ops/launch.h"
 #include "tally/ops/optim_step.h"
 #include "tally/ops/rope.h"
+#include "tally/ops/sdpa.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
 
@@ -72,6 +73,18 @@ TEST(OpsConformance, C18Attention) {
         ASSERT_LE(std::abs(got[c] - w), 1e-5 + 1e-4 * std::abs(w)) << b << " " << i << " " << c;
       }
     }
+}
+
+// The same with the mask itself, which is bool.
+TEST(OpsConformance, C18MaskedAttention) {
+  TALLY_SHARED_FILE(input_path, "cs336/a1/inputs_sdpa_rope.npz");
+  TALLY_SHARED_FILE(expected_path, "cs336/a1/test_scaled_dot_product_attention.npz");
+  const NpyFile input(input_path), expected(expected_path);
+  const auto load = [&](const char* name) { return Tensor::from(floats(input.at(name)), input.at(name).shape); };
+  const Bytes& bytes = input.at("mask").data;
+  const Tensor mask = Tensor::empty(input.at("mask").shape, DType::kBool);
+  std::memcpy(mask.data<uint8_t>(), bytes.data(), bytes.size());
+  expect_close(scaled_dot_product_attention(load("q"), load("k"), load("v"), mask), expected.at("array"), 1e-5, 1e-4);
 }
 
 // Linear regression of [x0 + x1, -x2] on x, a row a step.
