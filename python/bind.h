@@ -83,6 +83,8 @@ void bind_ops(Ops& ops);
 void bind_views(Ops& ops);
 void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_device(nb::module_& m);
+void bind_nn(nb::module_& m);
+void bind_io(nb::module_& m);
 void bind_text(nb::module_& m);
 void bind_train(nb::module_& m);
 void bind_errors(nb::module_& m);

@@ -40,6 +40,8 @@ NB_MODULE(_C, m) {
   bind_views(ops);
   bind_autograd(m, tensor);
   bind_device(m);
+  bind_nn(m);
+  bind_io(m);
   bind_text(m);
   bind_train(m);
 }

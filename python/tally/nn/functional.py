@@ -1,9 +1,23 @@
 """Functions of layers: tally.nn.functional. Names and arguments are PyTorch's."""
 from .. import _C
 from .._C import (  # noqa: F401
-    relu, sigmoid, softmax, tanh)
+    cross_entropy, linear, relu, rms_norm, layer_norm, sigmoid, silu, softmax, tanh)
+
+
+def embedding(input, weight):
+    """Rows of weight (V, d) by ids."""
+    return _C.embedding(input, weight)
+
+
+def gelu(input, approximate="none"):
+    """x times the normal distribution's share below x; approximate="tanh" is GPT-2's formula."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate is {approximate!r}; it is 'none' or 'tanh'")
+    return _C.gelu_tanh(input) if approximate == "tanh" else _C.gelu(input)
 
 
 def dropout(input, p=0.5, training=True):
     """With probability p each element is 0, the others are divided by 1 - p; itself when not training."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout: p is {p}; it is in [0, 1]")
     return _C.dropout(input, p) if training and p > 0 else input
