@@ -120,7 +120,7 @@ struct type_caster<tally::DType> {
 
 template <>
 struct type_caster<tally::py::DeviceArg> {
-  NB_TYPE_CASTER(tally::py::DeviceArg, const_name("device | str | None"))
+  NB_TYPE_CASTER(tally::py::DeviceArg, const_name("device | str"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
     value.object = src.ptr();
     return src.is_none() || PyUnicode_Check(src.ptr()) || isinstance<tally::Device>(src);

@@ -20,14 +20,14 @@ bool set_grad_mode(bool on) {
 
 void bind_autograd(nb::module_& m, TensorClass& c) {
   m.def("set_grad_mode", set_grad_mode, "on"_a, "Records ops on this thread or not; returns what it was.");
-  m.def("is_grad_enabled", [] { return !NoGrad::active(); }, "Whether ops are recorded on this thread.");
-  c.def("backward",
-        [](const Tensor& loss, const Tensor* gradient) {
-          gradient ? backward(loss, *gradient) : backward(loss);
-        },
-        Release(), "gradient"_a = nb::none(),
-        "Runs the tape: adds d(this)/d(leaf) to .grad of every leaf that requires it. A tensor of more than one element "
-        "needs a gradient of its shape. RuntimeError when nothing requires a gradient, or the tape ran already.")
+  m.def(
+      "is_grad_enabled", [] { return !NoGrad::active(); }, "Whether ops are recorded on this thread.");
+  c.def(
+       "backward",
+       [](const Tensor& loss, const Tensor* gradient) { gradient ? backward(loss, *gradient) : backward(loss); },
+       Release(), "gradient"_a = nb::none(),
+       "Runs the tape: adds d(this)/d(leaf) to .grad of every leaf that requires it. A tensor of more than one element "
+       "needs a gradient of its shape. RuntimeError when nothing requires a gradient, or the tape ran already.")
       .def("detach", &Tensor::detach, "The same storage without history.");
 }
 

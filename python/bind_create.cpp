@@ -123,12 +123,12 @@ DType dtype_of(nb::dlpack::dtype t) {
 // A copy of an array on the CPU.
 Tensor from_array(const nb::ndarray<nb::ro>& a) {
   if (a.device_type() != nb::device::cpu::value) fail("tensor: takes arrays of the CPU; use from_dlpack()");
-  if (a.ndim() > static_cast<size_t>(kMaxRank)) fail_value("tensor: an array of {} axes; at most {}", a.ndim(), kMaxRank);
+  if (a.ndim() > static_cast<size_t>(kMaxRank))
+    fail_value("tensor: an array of {} axes; at most {}", a.ndim(), kMaxRank);
   Dims size;
   Dims stride;
   size.rank = stride.rank = static_cast<int32_t>(a.ndim());
-  for (size_t i = 0; i < a.ndim(); ++i)
-    size.v[i] = static_cast<int64_t>(a.shape(i)), stride.v[i] = a.stride(i);
+  for (size_t i = 0; i < a.ndim(); ++i) size.v[i] = static_cast<int64_t>(a.shape(i)), stride.v[i] = a.stride(i);
   Tensor x = Tensor::empty(size, dtype_of(a.dtype()));
   const int64_t n = x.numel(), item = x.element_size();
   const char* from = static_cast<const char*>(a.data());
@@ -170,17 +170,19 @@ Tensor tensor_from_python(nb::handle data, std::optional<DType> dtype, Device de
 }
 
 void bind_create(nb::module_& m, TensorClass&) {
-  m.def("tensor",
-        [](nb::handle data, std::optional<DType> dtype, DeviceArg device, bool requires_grad) {
-          Device otherwise = nb::isinstance<Tensor>(data) ? nb::cast<const Tensor&>(data).device() : kCpu;
-          Tensor x = tensor_from_python(data, dtype, device.get(otherwise));
-          if (requires_grad) x.set_requires_grad();
-          return x;
-        },
-        "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
-        "A new tensor of the values of a number, of nested lists or tuples of numbers, of an array or of a tensor. Without "
-        "dtype: float32 if any number is a float, else int64, or bool if all are. ValueError: lists of unequal length or "
-        "depth; TypeError: what is no number; RuntimeError: a number that does not fit.");
+  m.def(
+      "tensor",
+      [](nb::handle data, std::optional<DType> dtype, DeviceArg device, bool requires_grad) {
+        Device otherwise = nb::isinstance<Tensor>(data) ? nb::cast<const Tensor&>(data).device() : kCpu;
+        Tensor x = tensor_from_python(data, dtype, device.get(otherwise));
+        if (requires_grad) x.set_requires_grad();
+        return x;
+      },
+      "data"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
+      "A new tensor of the values of a number, of nested lists or tuples of numbers, of an array or of a tensor. "
+      "Without "
+      "dtype: float32 if any number is a float, else int64, or bool if all are. ValueError: lists of unequal length or "
+      "depth; TypeError: what is no number; RuntimeError: a number that does not fit.");
 }
 
 }  // namespace tally::py

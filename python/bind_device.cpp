@@ -52,30 +52,42 @@ void bind_device(nb::module_& m) {
                            i.memory_bytes);
       });
   nb::class_<Event>(m, "Event", "A moment in a device's order of work: record(), then start.elapsed_time(end) in ms.")
-      .def("__init__", [](Event* self, bool) { new (self) Event(); }, "enable_timing"_a = true)
+      .def(
+          "__init__", [](Event* self, bool) { new (self) Event(); }, "enable_timing"_a = true)
       .def("record", &Event::record, "device"_a = nb::none())
       .def("synchronize", &Event::synchronize, Release())
       .def("elapsed_time", &Event::elapsed_time, "end_event"_a, Release());
   m.def("cuda_device_count", cuda_device_count);
   m.def("built_with_cuda", built_with_cuda);
-  m.def("get_device_properties", [](DeviceArg d, std::optional<int> index) { return device_info(card(d, index)); },
-        "device"_a = nb::none(), nb::kw_only(), "index"_a = nb::none());
-  m.def("memory_allocated", [](DeviceArg d) { return memory_allocated(d.get()); }, "device"_a = nb::none(),
-        "Bytes of the device's live blocks, each rounded up to 256.");
-  m.def("max_memory_allocated", [](DeviceArg d) { return blocks_of(d.get()).peak; }, "device"_a = nb::none(),
-        "Their peak since reset_peak_memory_stats().");
-  m.def("reset_peak_memory_stats", [](DeviceArg d) { reset_block_peak(d.get()); }, "device"_a = nb::none());
-  m.def("empty_cache", [](DeviceArg d) { release_cached_blocks(d.get()); }, "device"_a = nb::none());
-  m.def("synchronize", [](DeviceArg device) {
-    const Device d = device.get();
-    nb::gil_scoped_release free;
-    synchronize(d);
-  }, "device"_a = nb::none(), "Waits until the device has done all it was given.");
+  m.def(
+      "get_device_properties", [](DeviceArg d, std::optional<int> index) { return device_info(card(d, index)); },
+      "device"_a = nb::none(), nb::kw_only(), "index"_a = nb::none());
+  m.def(
+      "memory_allocated", [](DeviceArg d) { return memory_allocated(d.get()); }, "device"_a = nb::none(),
+      "Bytes of the device's live blocks, each rounded up to 256.");
+  m.def(
+      "max_memory_allocated", [](DeviceArg d) { return blocks_of(d.get()).peak; }, "device"_a = nb::none(),
+      "Their peak since reset_peak_memory_stats().");
+  m.def(
+      "reset_peak_memory_stats", [](DeviceArg d) { reset_block_peak(d.get()); }, "device"_a = nb::none());
+  m.def(
+      "empty_cache", [](DeviceArg d) { release_cached_blocks(d.get()); }, "device"_a = nb::none());
+  m.def(
+      "synchronize",
+      [](DeviceArg device) {
+        const Device d = device.get();
+        nb::gil_scoped_release free;
+        synchronize(d);
+      },
+      "device"_a = nb::none(), "Waits until the device has done all it was given.");
   m.def("get_num_threads", num_threads);
-  m.def("set_num_threads", [](int n) {
-    if (n < 1 || n > 4096) fail_value("set_num_threads: {}; from 1 to 4096", n);
-    set_num_threads(n);
-  }, "n"_a);
+  m.def(
+      "set_num_threads",
+      [](int n) {
+        if (n < 1 || n > 4096) fail_value("set_num_threads: {}; from 1 to 4096", n);
+        set_num_threads(n);
+      },
+      "n"_a);
 }
 
 }  // namespace tally::py

@@ -25,6 +25,7 @@ void unary_ops(Ops& o) {
   o.both("rsqrt", rsqrt, "1 / sqrt(x).");
   o.both("neg", neg, "-x.");
   o.both("square", square, "x * x.");
+  o.both("silu", silu, "x sigmoid(x).");
 }
 
 void products(Ops& o) {

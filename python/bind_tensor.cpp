@@ -66,8 +66,8 @@ nb::object numpy(const Tensor& x) {
   if (is_floating(t) && t != DType::kF64 && t != DType::kF32 && t != DType::kF16)
     fail_type("numpy: has no {}; use float().numpy()", torch_name(t));
   nb::dlpack::dtype code{};
-  code.code = static_cast<uint8_t>(t == DType::kBool ? nb::dlpack::dtype_code::Bool
-                                   : is_floating(t)  ? nb::dlpack::dtype_code::Float
+  code.code = static_cast<uint8_t>(t == DType::kBool                     ? nb::dlpack::dtype_code::Bool
+                                   : is_floating(t)                      ? nb::dlpack::dtype_code::Float
                                    : t == DType::kU16 || t == DType::kU8 ? nb::dlpack::dtype_code::UInt
                                                                          : nb::dlpack::dtype_code::Int);
   code.bits = static_cast<uint8_t>(8 * item_size(t));
@@ -134,27 +134,35 @@ void set_data(Tensor& x, const Tensor& values) {
 }
 
 void bind_facts(TensorClass& c) {
-  c.def_prop_ro("shape", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes: a Size, which is a tuple.")
+  c.def_prop_ro(
+       "shape", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes: a Size, which is a tuple.")
       .def_prop_ro("dtype", [](const Tensor& x) { return x.dtype(); })
       .def_prop_ro("device", [](const Tensor& x) { return x.device(); })
       .def_prop_ro("ndim", &Tensor::dim)
       .def_prop_ro("itemsize", &Tensor::element_size)
-      .def_prop_ro("nbytes", [](const Tensor& x) { return x.numel() * x.element_size(); }, "numel() * element_size().")
+      .def_prop_ro(
+          "nbytes", [](const Tensor& x) { return x.numel() * x.element_size(); }, "numel() * element_size().")
       .def_prop_ro("is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::kCuda; })
       .def_prop_ro("is_meta", [](const Tensor& x) { return x.device().kind == DeviceKind::kMeta; })
       .def_prop_ro("is_leaf", is_leaf, "No op made it, or none that is recorded.")
       .def("dim", &Tensor::dim, "The number of axes.")
-      .def("size", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes, or of one (negative: from the end).")
-      .def("size", [](const Tensor& x, int dim) { return x.size(dim); }, "dim"_a)
-      .def("stride", [](const Tensor& x) { return nb::tuple(nb::cast(x.strides())); },
-           "Elements from one to the next along each axis, or along one.")
-      .def("stride", [](const Tensor& x, int dim) { return x.stride(dim); }, "dim"_a)
+      .def(
+          "size", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes, or of one (negative: from the end).")
+      .def(
+          "size", [](const Tensor& x, int dim) { return x.size(dim); }, "dim"_a)
+      .def(
+          "stride", [](const Tensor& x) { return nb::tuple(nb::cast(x.strides())); },
+          "Elements from one to the next along each axis, or along one.")
+      .def(
+          "stride", [](const Tensor& x, int dim) { return x.stride(dim); }, "dim"_a)
       .def("storage_offset", &Tensor::storage_offset, "Elements of the storage before this tensor's first.")
       .def("numel", &Tensor::numel, "The number of elements.")
       .def("nelement", &Tensor::numel)
       .def("element_size", &Tensor::element_size, "Bytes of an element.")
       .def("data_ptr", address, "Address of the first element; 0 where there is no memory.")
-      .def("untyped_storage", [](const Tensor& x) { return StorageView{x.alias(Dims(0), Dims(1), 0)}; }, "The memory this is a view of.")
+      .def(
+          "untyped_storage", [](const Tensor& x) { return StorageView{x.alias(Dims(0), Dims(1), 0)}; },
+          "The memory this is a view of.")
       .def("same_storage", &Tensor::shares_storage, "other"_a, "Both are views of one storage.")
       .def("is_contiguous", &Tensor::is_contiguous, "Elements lie in order, without gaps.")
       .def("is_pinned", &Tensor::is_pinned, "In page-locked memory.")
@@ -165,14 +173,16 @@ void bind_values(TensorClass& c) {
   c.def("item", item, "The value of a tensor of one element, as a Python number.")
       .def("tolist", tolist, "The values as nested lists of Python numbers.")
       .def("numpy", numpy,
-           "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for tensors "
+           "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for "
+           "tensors "
            "of a card; RuntimeError where a gradient is required.")
-      .def("__array__",
-           [](const Tensor& x, nb::handle dtype, nb::handle) {
-             nb::object a = numpy(x);
-             return dtype.is_none() ? a : a.attr("astype")(dtype);
-           },
-           "dtype"_a = nb::none(), "copy"_a = nb::none())
+      .def(
+          "__array__",
+          [](const Tensor& x, nb::handle dtype, nb::handle) {
+            nb::object a = numpy(x);
+            return dtype.is_none() ? a : a.attr("astype")(dtype);
+          },
+          "dtype"_a = nb::none(), "copy"_a = nb::none())
       .def("__bool__", truth)
       .def("__float__", [](const Tensor& x) { return nb::steal(PyNumber_Float(item(x).ptr())); })
       .def("__int__", [](const Tensor& x) { return nb::steal(PyNumber_Long(item(x).ptr())); })
@@ -188,11 +198,12 @@ void bind_values(TensorClass& c) {
              if (x.dim() == 0) fail_type("len: a tensor of no axes has no length");
              return x.sizes()[0];
            })
-      .def("__contains__", [](const Tensor& x, nb::handle value) {
-        for (nb::handle v : nb::list(tolist(reshape(x.detach(), Dims(-1)))))
-          if (v.equal(value)) return true;
-        return false;
-      })
+      .def("__contains__",
+           [](const Tensor& x, nb::handle value) {
+             for (nb::handle v : nb::list(tolist(reshape(x.detach(), Dims(-1)))))
+               if (v.equal(value)) return true;
+             return false;
+           })
       .def("__format__",
            [](nb::handle self, const std::string& spec) {
              const Tensor& x = nb::cast<const Tensor&>(self);
@@ -205,16 +216,19 @@ void bind_values(TensorClass& c) {
 void bind_conversions(TensorClass& c) {
   c.def("to", to_any, "args"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "non_blocking"_a = false,
         "copy"_a = false,
-        "This tensor with another dtype, on another device, or both: to(tally.bfloat16), to('cuda:0'), to(other). Itself "
+        "This tensor with another dtype, on another device, or both: to(tally.bfloat16), to('cuda:0'), to(other). "
+        "Itself "
         "where nothing changes.")
-      .def("cpu", [](const Tensor& x) { return to(x, kCpu); }, Release())
-      .def("cuda",
-           [](const Tensor& x, int device) { return to(x, cuda_device(device)); }, "device"_a = 0, Release());
+      .def(
+          "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release())
+      .def(
+          "cuda", [](const Tensor& x, int device) { return to(x, cuda_device(device)); }, "device"_a = 0, Release());
   constexpr std::pair<const char*, DType> kTypes[] = {
-      {"float", DType::kF32}, {"double", DType::kF64}, {"half", DType::kF16}, {"bfloat16", DType::kBF16},
+      {"float", DType::kF32}, {"double", DType::kF64}, {"half", DType::kF16},  {"bfloat16", DType::kBF16},
       {"long", DType::kI64},  {"int", DType::kI32},    {"short", DType::kI16}, {"bool", DType::kBool}};
   for (const auto& [name, t] : kTypes)
-    c.def(name, [t = t](const Tensor& x) { return x.dtype() == t ? x : to(x, t); }, Release());
+    c.def(
+        name, [t = t](const Tensor& x) { return x.dtype() == t ? x : to(x, t); }, Release());
 }
 
 }  // namespace
@@ -227,23 +241,29 @@ nb::object tolist(const Tensor& x) {
 
 void bind_tensor(nb::module_& m, TensorClass& c) {
   nb::class_<StorageView>(m, "UntypedStorage", "The memory that tensors are views of.")
-      .def("data_ptr", [](const StorageView& s) { return address(s.start); }, "Its address.")
+      .def(
+          "data_ptr", [](const StorageView& s) { return address(s.start); }, "Its address.")
       .def("__eq__", &StorageView::same);
-  c.def("__init__", [](Tensor* self, const Tensor& data) { new (self) Tensor(data.detach()); }, "data"_a,
-        "A tensor over the same storage, which no op made; values become tensors by tally.tensor().");
+  c.def(
+      "__init__", [](Tensor* self, const Tensor& data) { new (self) Tensor(data.detach()); }, "data"_a,
+      "A tensor over the same storage, which no op made; values become tensors by tally.tensor().");
   bind_facts(c);
   bind_values(c);
   bind_conversions(c);
   c.def_prop_rw(
        "requires_grad", &Tensor::requires_grad, [](Tensor& x, bool on) { x.set_requires_grad(on); },
        "Whether ops on it are recorded for backward().")
-      .def("requires_grad_", [](nb::handle self, bool on) {
+      .def(
+          "requires_grad_",
+          [](nb::handle self, bool on) {
             nb::cast<Tensor&>(self).set_requires_grad(on);
             return nb::borrow(self);
-          }, "requires_grad"_a = true)
+          },
+          "requires_grad"_a = true)
       .def_prop_rw(
           "grad", [](const Tensor& x) { return tensor_or_none(x.grad()); }, set_grad, nb::arg().none(),
-          "The gradient that backward() left here; None before, and on tensors that ops made unless retain_grad() was called.")
+          "The gradient that backward() left here; None before, and on tensors that ops made unless retain_grad() was "
+          "called.")
       .def_prop_rw("data", &Tensor::detach, set_data, "The same values without their history.");
 }
 

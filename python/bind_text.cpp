@@ -76,41 +76,46 @@ void bind_tokenizer(nb::module_& m) {
       .def(nb::init<>(), "The byte tokenizer without special tokens.")
       .def_static("from_file", &Tokenizer::load, "folder"_a, Release(),
                   "Reads a tokenizer's folder (vocab.json, merges.txt, tokenizer_config.json; GPT-2's two files do).")
-      .def_static("train", train, "texts"_a, "kind"_a = "bpe", "vocab_size"_a = 0, "special_tokens"_a = nb::list(),
-                  "Learns a vocabulary from texts (str or bytes), none of which merges into the next. kind: bpe, byte, char.")
+      .def_static(
+          "train", train, "texts"_a, "kind"_a = "bpe", "vocab_size"_a = 0, "special_tokens"_a = nb::list(),
+          "Learns a vocabulary from texts (str or bytes), none of which merges into the next. kind: bpe, byte, char.")
       .def_static("train_files", train_files, "files"_a, "kind"_a = "bpe", "vocab_size"_a = 0,
                   "special_tokens"_a = nb::list(), "The same from text files.")
       .def("save", &Tokenizer::save, "folder"_a, Release(), "Writes the folder that from_file() reads.")
       .def("encode", encode, "text"_a, "allow_special"_a = true,
            "Ids of the text. Special tokens are recognised unless allow_special is False.")
-      .def("encode_batch",
-           [](const Tokenizer& t, const std::vector<nb::object>& texts, bool allow_special) {
-             std::vector<Ids> all;
-             for (const nb::object& text : texts) all.push_back(encode(t, text, allow_special));
-             return all;
-           },
-           "texts"_a, "allow_special"_a = true)
+      .def(
+          "encode_batch",
+          [](const Tokenizer& t, const std::vector<nb::object>& texts, bool allow_special) {
+            std::vector<Ids> all;
+            for (const nb::object& text : texts) all.push_back(encode(t, text, allow_special));
+            return all;
+          },
+          "texts"_a, "allow_special"_a = true)
       .def("decode", decode, "ids"_a,
            "The text of the ids (a list or a tensor); bytes that are not UTF-8 become U+FFFD.")
-      .def("decode_bytes",
-           [](const Tokenizer& t, nb::handle ids) {
-             const std::string bytes = t.decode(ids_of(ids));
-             return nb::bytes(bytes.data(), bytes.size());
-           },
-           "ids"_a, "The exact bytes of the ids.")
-      .def("decode_batch",
-           [](const Tokenizer& t, const std::vector<nb::object>& batch) {
-             nb::list all;
-             for (const nb::object& ids : batch) all.append(decode(t, ids));
-             return all;
-           },
-           "batch"_a)
-      .def("token_bytes",
-           [](const Tokenizer& t, int32_t id) {
-             const std::string_view bytes = t.token_bytes(id);
-             return nb::bytes(bytes.data(), bytes.size());
-           },
-           "id"_a, "The bytes of one token.")
+      .def(
+          "decode_bytes",
+          [](const Tokenizer& t, nb::handle ids) {
+            const std::string bytes = t.decode(ids_of(ids));
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "ids"_a, "The exact bytes of the ids.")
+      .def(
+          "decode_batch",
+          [](const Tokenizer& t, const std::vector<nb::object>& batch) {
+            nb::list all;
+            for (const nb::object& ids : batch) all.append(decode(t, ids));
+            return all;
+          },
+          "batch"_a)
+      .def(
+          "token_bytes",
+          [](const Tokenizer& t, int32_t id) {
+            const std::string_view bytes = t.token_bytes(id);
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "id"_a, "The bytes of one token.")
       .def_prop_ro("kind", [](const Tokenizer& t) { return tokenizer_kind_name(t.kind()); })
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("hash", &Tokenizer::hash, "32 hexadecimal digits that differ where tokenizers do.")
@@ -135,7 +140,8 @@ nb::dict split_dict(const SplitInfo& s) {
 nb::dict build(const Tokenizer& tokenizer, const std::vector<std::string>& inputs, const std::filesystem::path& out,
                double val_fraction, const std::string& separator, const std::string& end_token, int64_t shard_tokens,
                bool overwrite) {
-  if (!(val_fraction >= 0 && val_fraction < 1)) fail_value("build_data: val_fraction is {}; it is in [0, 1)", val_fraction);
+  if (!(val_fraction >= 0 && val_fraction < 1))
+    fail_value("build_data: val_fraction is {}; it is in [0, 1)", val_fraction);
   if (shard_tokens < 1024) fail_value("build_data: shard_tokens is {}; at least 1024", shard_tokens);
   BuildOptions o;
   o.inputs = inputs, o.out = out, o.val_fraction = val_fraction, o.separator = separator, o.end_token = end_token;
@@ -185,9 +191,10 @@ void bind_text(nb::module_& m) {
   m.def("build_data", build, "tokenizer"_a, "inputs"_a, "out"_a, "val_fraction"_a = 0.1, "separator"_a = "",
         "end_token"_a = "<|endoftext|>", "shard_tokens"_a = 100'000'000, "overwrite"_a = false,
         "Text files to a folder of token shards for training and validation, which appears complete or not at all.");
-  nb::class_<Batches>(m, "Batches",
-                      "Batches (x, y) of token ids, each (batch_size, sequence_length) int32, y one token to the right of x. "
-                      "Batch k depends on k and the seed alone.")
+  nb::class_<Batches>(
+      m, "Batches",
+      "Batches (x, y) of token ids, each (batch_size, sequence_length) int32, y one token to the right of x. "
+      "Batch k depends on k and the seed alone.")
       .def(nb::init<const std::string&, int64_t, int64_t, const std::string&, uint64_t, const std::string&, int64_t>(),
            "path"_a, "batch_size"_a, "sequence_length"_a, nb::kw_only(), "order"_a = "random", "seed"_a = 0,
            "split"_a = "train", "vocab_size"_a = int64_t{1} << 31,

@@ -100,7 +100,8 @@ struct LanguageModel {
 SamplerConfig sampler_of(double temperature, int64_t top_k, double top_p, double min_p, double repetition_penalty,
                          int64_t seed) {
   SamplerConfig s;
-  for (const Field& f : fields_of(s).all()) {  // with the ranges that the flags have
+  const Fields fields = fields_of(s);
+  for (const Field& f : fields.all()) {  // with the ranges that the flags have
     const Json value = f.key == "temperature"          ? Json(temperature)
                        : f.key == "top_k"              ? Json(top_k)
                        : f.key == "top_p"              ? Json(top_p)
@@ -112,7 +113,8 @@ SamplerConfig sampler_of(double temperature, int64_t top_k, double top_p, double
   return s;
 }
 
-std::unique_ptr<LanguageModel> make(nb::handle config, const std::string& preset_name, uint64_t seed, DeviceArg device) {
+// New ones, which Python owns.
+LanguageModel* make(nb::handle config, const std::string& preset_name, uint64_t seed, DeviceArg device) {
   ModelConfig c;
   if (!preset_name.empty()) c = preset(preset_name);
   fields_from_json(fields_of(c), json_of(config, "config"), "config");
@@ -121,35 +123,41 @@ std::unique_ptr<LanguageModel> make(nb::handle config, const std::string& preset
   nb::gil_scoped_release free;
   auto m = std::make_unique<LanguageModel>();
   m->model = make_model(c, seed, d);
-  return m;
+  return m.release();
 }
 
 void bind_model(nb::module_& m) {
-  nb::class_<LanguageModel>(m, "LanguageModel", "A decoder of the library: its parameters, logits, loss, and text from it.")
+  nb::class_<LanguageModel>(m, "LanguageModel",
+                            "A decoder of the library: its parameters, logits, loss, and text from it.")
       .def_static("make", make, "config"_a = nb::dict(), "preset"_a = "", "seed"_a = 1, "device"_a = nb::none(),
                   "A fresh model: config has the keys of a run's group `model`, over a preset's.")
-      .def_static("load",
-                  [](const std::filesystem::path& folder, const std::string& dtype, DeviceArg device) {
-                    const Device d = device.get();
-                    nb::gil_scoped_release free;
-                    LoadedModel loaded = load_run_model(folder, dtype, d);
-                    auto lm = std::make_unique<LanguageModel>();
-                    lm->model = std::move(loaded.model), lm->tokenizer = loaded.tokenizer;
-                    return lm;
-                  },
-                  "folder"_a, "dtype"_a = "", "device"_a = nb::none(),
-                  "The trained model of a run folder or a checkpoint, ready to generate; its weights cannot be trained.")
-      .def("logits", [](LanguageModel& lm, const Tensor& ids) { return lm.model->logits(ids); }, "ids"_a, Release(),
-           "ids (B, T) int32 -> (B, T, V).")
-      .def("loss", [](LanguageModel& lm, const Tensor& ids, const Tensor& targets) { return lm.model->loss(ids, targets); },
-           "ids"_a, "targets"_a, Release(), "The mean cross-entropy of targets (B, T), left out where they are -100.")
-      .def("named_parameters",
-           [](LanguageModel& lm) {
-             std::vector<std::pair<std::string, Tensor>> all;
-             for (const Param& p : lm.model->params()) all.emplace_back(p.name, *p.tensor);
-             return all;
-           },
-           "(name, tensor) pairs; the tensors share storage and gradient with the model.")
+      .def_static(
+          "load",
+          [](const std::filesystem::path& folder, const std::string& dtype, DeviceArg device) {
+            const Device d = device.get();
+            nb::gil_scoped_release free;
+            LoadedModel loaded = load_run_model(folder, dtype, d);
+            auto lm = std::make_unique<LanguageModel>();
+            lm->model = std::move(loaded.model), lm->tokenizer = loaded.tokenizer;
+            return lm.release();
+          },
+          "folder"_a, "dtype"_a = "", "device"_a = nb::none(),
+          "The trained model of a run folder or a checkpoint, ready to generate; its weights cannot be trained.")
+      .def(
+          "logits", [](LanguageModel& lm, const Tensor& ids) { return lm.model->logits(ids); }, "ids"_a, Release(),
+          "ids (B, T) int32 -> (B, T, V).")
+      .def(
+          "loss",
+          [](LanguageModel& lm, const Tensor& ids, const Tensor& targets) { return lm.model->loss(ids, targets); },
+          "ids"_a, "targets"_a, Release(), "The mean cross-entropy of targets (B, T), left out where they are -100.")
+      .def(
+          "named_parameters",
+          [](LanguageModel& lm) {
+            std::vector<std::pair<std::string, Tensor>> all;
+            for (const Param& p : lm.model->params()) all.emplace_back(p.name, *p.tensor);
+            return all;
+          },
+          "(name, tensor) pairs; the tensors share storage and gradient with the model.")
       .def("parameter_count", [](LanguageModel& lm) { return parameter_count(lm.model->params()); })
       .def_prop_ro("tokenizer", [](const LanguageModel& lm) { return lm.tokenizer; })
       .def_prop_ro("config",
@@ -157,21 +165,23 @@ void bind_model(nb::module_& m) {
                      ModelConfig c = lm.model->config();
                      return python_of(fields_to_json(fields_of(c)));
                    })
-      .def("generate",
-           [](LanguageModel& lm, const std::string& prompt, int64_t max_tokens, double temperature, int64_t top_k,
-              double top_p, double min_p, double repetition_penalty, int64_t seed, const std::vector<std::string>& stop) {
-             const SamplerConfig s = sampler_of(temperature, top_k, top_p, min_p, repetition_penalty, seed);
-             if (max_tokens < 0) fail_value("generate: max_tokens is {}", max_tokens);
-             std::string text;
-             {
-               nb::gil_scoped_release free;
-               text = lm.generate(prompt, max_tokens, s, stop);
-             }
-             return text;
-           },
-           "prompt"_a = "", "max_tokens"_a = 200, nb::kw_only(), "temperature"_a = 1.0, "top_k"_a = 0, "top_p"_a = 1.0,
-           "min_p"_a = 0.0, "repetition_penalty"_a = 1.0, "seed"_a = 0, "stop"_a = nb::list(),
-           "The text that follows the prompt. temperature 0 takes the largest logit.");
+      .def(
+          "generate",
+          [](LanguageModel& lm, const std::string& prompt, int64_t max_tokens, double temperature, int64_t top_k,
+             double top_p, double min_p, double repetition_penalty, int64_t seed,
+             const std::vector<std::string>& stop) {
+            const SamplerConfig s = sampler_of(temperature, top_k, top_p, min_p, repetition_penalty, seed);
+            if (max_tokens < 0) fail_value("generate: max_tokens is {}", max_tokens);
+            std::string text;
+            {
+              nb::gil_scoped_release free;
+              text = lm.generate(prompt, max_tokens, s, stop);
+            }
+            return text;
+          },
+          "prompt"_a = "", "max_tokens"_a = 200, nb::kw_only(), "temperature"_a = 1.0, "top_k"_a = 0, "top_p"_a = 1.0,
+          "min_p"_a = 0.0, "repetition_penalty"_a = 1.0, "seed"_a = 0, "stop"_a = nb::list(),
+          "The text that follows the prompt. temperature 0 takes the largest logit.");
 }
 
 // An optimizer of the library over Python's parameters, which it keeps.
@@ -207,10 +217,12 @@ void bind_train(nb::module_& m) {
   bind_model(m);
   m.def("preset_names", preset_names, "Names of the models that presets describe.");
   m.def("plan", plan, "config"_a = nb::dict(), "preset"_a = "", "time"_a = false,
-        "What a run of this configuration takes, found by running its code on meta: parameters, peak memory, FLOPs of a step "
+        "What a run of this configuration takes, found by running its code on meta: parameters, peak memory, FLOPs of "
+        "a step "
         "and, with time, its seconds on this machine.");
   m.def("train", train, "config"_a, "out"_a, "preset"_a = "", "resume"_a = false, "quiet"_a = true,
-        "Trains as `tally train` does: config has the groups model, data, optim, schedule and train; out is the run's folder. "
+        "Trains as `tally train` does: config has the groups model, data, optim, schedule and train; out is the run's "
+        "folder. "
         "Ctrl-C saves and stops.");
   nb::class_<BoundOptimizer>(m, "LibraryOptimizer", "An optimizer of the library; tally.optim shows it.")
       .def(nb::init<nb::handle, const std::vector<std::pair<std::string, nb::object>>&>(), "config"_a, "params"_a)

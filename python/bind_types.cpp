@@ -13,12 +13,24 @@ PyObject* size_type;
 namespace {
 
 // PyTorch's name of each dtype, in the order of DType; those it also goes by stand below.
-constexpr const char* kTorchNames[kDTypes] = {"float64",     "float32",        "bfloat16",         "float16", "float8_e4m3fn",
-                                              "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "int64",   "int32",
-                                              "int16",       "uint16",         "int8",             "uint8",   "bool"};
-constexpr std::pair<const char*, DType> kOtherNames[] = {
-    {"float", DType::kF32}, {"double", DType::kF64}, {"half", DType::kF16},
-    {"long", DType::kI64},  {"int", DType::kI32},    {"short", DType::kI16}};
+constexpr const char* kTorchNames[kDTypes] = {"float64",
+                                              "float32",
+                                              "bfloat16",
+                                              "float16",
+                                              "float8_e4m3fn",
+                                              "float8_e5m2",
+                                              "float8_e8m0fnu",
+                                              "float4_e2m1fn_x2",
+                                              "int64",
+                                              "int32",
+                                              "int16",
+                                              "uint16",
+                                              "int8",
+                                              "uint8",
+                                              "bool"};
+constexpr std::pair<const char*, DType> kOtherNames[] = {{"float", DType::kF32}, {"double", DType::kF64},
+                                                         {"half", DType::kF16},  {"long", DType::kI64},
+                                                         {"int", DType::kI32},   {"short", DType::kI16}};
 
 Device parse_device(const std::string& text) { return device_from_name(text); }
 
@@ -87,7 +99,8 @@ bool dims_from_python(PyObject* o, Dims& value) {
 
 Dims dims_of(const nb::args& args, const char* op) {
   PyObject* sizes = args.ptr();
-  if (args.size() == 1 && (PyTuple_Check(args[0].ptr()) || PyList_Check(args[0].ptr()))) sizes = nb::handle(args[0]).ptr();
+  if (args.size() == 1 && (PyTuple_Check(args[0].ptr()) || PyList_Check(args[0].ptr())))
+    sizes = nb::handle(args[0]).ptr();
   const Py_ssize_t n = PySequence_Size(sizes);
   if (n > kMaxRank) fail_value("{}: {} sizes; a tensor has at most {} axes", op, n, kMaxRank);
   Dims d;
@@ -106,13 +119,16 @@ Device DeviceArg::get(Device otherwise) const {
 
 void bind_types(nb::module_& m) {
   nb::class_<DTypeObject>(m, "dtype", "What a tensor's elements are: tally.float32, tally.bfloat16, tally.int64 ...")
-      .def_prop_ro("itemsize", [](const DTypeObject& d) { return item_size(d.value); }, "Bytes of an element.")
+      .def_prop_ro(
+          "itemsize", [](const DTypeObject& d) { return item_size(d.value); }, "Bytes of an element.")
       .def_prop_ro("is_floating_point", [](const DTypeObject& d) { return is_floating(d.value); })
-      .def_prop_ro("short_name", [](const DTypeObject& d) { return name_of(d.value); }, "As the program says it: f32.")
+      .def_prop_ro(
+          "short_name", [](const DTypeObject& d) { return name_of(d.value); }, "As the program says it: f32.")
       .def("__repr__", [](const DTypeObject& d) { return std::string("tally.") + torch_name(d.value); })
       .def("__reduce__", [](nb::handle self) {
-        return nb::make_tuple(nb::module_::import_("builtins").attr("getattr"),
-                              nb::make_tuple(nb::module_::import_("tally"), torch_name(nb::cast<DTypeObject>(self).value)));
+        return nb::make_tuple(
+            nb::module_::import_("builtins").attr("getattr"),
+            nb::make_tuple(nb::module_::import_("tally"), torch_name(nb::cast<DTypeObject>(self).value)));
       });
   for (int i = 0; i < kDTypes; ++i) {
     nb::object object = nb::cast(DTypeObject{static_cast<DType>(i)});
@@ -122,21 +138,26 @@ void bind_types(nb::module_& m) {
   }
   for (const auto& [name, t] : kOtherNames) m.attr(name) = nb::handle(python_dtype(t));
 
-  nb::class_<Device>(m, "device", "Where a tensor is: device('cpu'), device('cuda', 0), device('cuda:0'), device('meta').")
+  nb::class_<Device>(m, "device",
+                     "Where a tensor is: device('cpu'), device('cuda', 0), device('cuda:0'), device('meta').")
       .def(
           "__init__",
           [](Device* self, const std::string& type, std::optional<int> index) {
             new (self) Device(parse_device(index ? fmt::format("{}:{}", type, *index) : type));
           },
           "type"_a, "index"_a = nb::none())
-      .def("__init__", [](Device* self, const Device& other) { new (self) Device(other); }, "other"_a)
+      .def(
+          "__init__", [](Device* self, const Device& other) { new (self) Device(other); }, "other"_a)
       .def_prop_ro("type", device_type)
-      .def_prop_ro("index", [](Device d) { return d.kind == DeviceKind::kCuda ? std::optional<int>(d.index) : std::nullopt; })
+      .def_prop_ro("index",
+                   [](Device d) { return d.kind == DeviceKind::kCuda ? std::optional<int>(d.index) : std::nullopt; })
       .def("__repr__", device_repr)
       .def("__str__", [](Device d) { return d == kMetaCpu ? std::string("meta") : name_of(d); })
-      .def("__hash__", [](Device d) { return (static_cast<int>(d.kind) * 4 + static_cast<int>(d.target)) * 64 + d.index; })
-      .def("__eq__", [](Device a, nb::handle b) { return nb::isinstance<Device>(b) && nb::cast<Device>(b) == a; },
-           nb::arg().none())
+      .def("__hash__",
+           [](Device d) { return (static_cast<int>(d.kind) * 4 + static_cast<int>(d.target)) * 64 + d.index; })
+      .def(
+          "__eq__", [](Device a, nb::handle b) { return nb::isinstance<Device>(b) && nb::cast<Device>(b) == a; },
+          nb::arg().none())
       .def("__reduce__", [](Device d) {
         return nb::make_tuple(nb::type<Device>(), nb::make_tuple(d == kMetaCpu ? std::string("meta") : name_of(d)));
       });

@@ -7,9 +7,8 @@ class Momentum : public Optimizer {
  public:
   Momentum(std::vector<Param> params, double momentum) : params_(std::move(params)), momentum_(momentum) {
     for (const Param& p : params_)
-      velocity_.push_back(zeros(p.tensor->sizes(), {.dtype = DType::kF32,
-                                                    .device = p.tensor->device(),
-                                                    .category = Category::kOptimizer}));
+      velocity_.push_back(zeros(
+          p.tensor->sizes(), {.dtype = DType::kF32, .device = p.tensor->device(), .category = Category::kOptimizer}));
   }
   void begin(double rate) override { rate_ = rate; }
   void apply(const Tensor& grad_scale) override {
