@@ -7,6 +7,7 @@
 #include "python/bind.h"
 #include "tally/core/number.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/view.h"
 
 namespace tally::py {
 namespace {
@@ -28,6 +29,7 @@ class Nested {
       return visit(o);
     }
     if (!is_list(o)) fail_value("tensor: {} stands where a list of {} is expected", text(o), size_[axis]);
+    const nb::object kept = nb::borrow(o);  // what an element does when it is read may change the lists
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
     if (n != size_[axis])
       fail_value("tensor: lists of unequal length: one of axis {} has {}, the first has {}", axis, n, size_[axis]);
@@ -70,17 +72,17 @@ void write(View v, int64_t at, PyObject* o) {
   int overflow = 0;
   const int64_t n = PyLong_AsLongLongAndOverflow(o, &overflow);
   const bool whole = is_integer(v.dtype);
-  if (overflow && !whole && v.dtype != DType::kBool) {
-    const double d = PyLong_AsDouble(o);
-    if (d == -1 && PyErr_Occurred()) PyErr_Clear();
-    return write_number(v.dtype == DType::kF64 ? v.data : v.data, v.dtype, at, d == -1 ? HUGE_VAL : d);
-  }
   if (v.dtype == DType::kI64 && !overflow) {
     static_cast<int64_t*>(v.data)[at] = n;
     return;
   }
-  write_number(v.data, v.dtype, at, static_cast<double>(n));
-  if (whole && (overflow || read_number(v.data, v.dtype, at) != static_cast<double>(n)))
+  double value = static_cast<double>(n);
+  if (overflow && !whole) {
+    value = PyLong_AsDouble(o);
+    if (PyErr_Occurred()) PyErr_Clear(), value = overflow * HUGE_VAL;
+  }
+  write_number(v.data, v.dtype, at, value);
+  if (whole && (overflow || read_number(v.data, v.dtype, at) != value))
     fail("tensor: {} does not fit {}", Nested::text(o), torch_name(v.dtype));
 }
 
@@ -169,7 +171,28 @@ Tensor tensor_from_python(nb::handle data, std::optional<DType> dtype, Device de
   return to(x, device);
 }
 
-void bind_create(nb::module_& m, TensorClass&) {
+void bind_create(nb::module_& m, TensorClass& c) {
+  c.def(
+      "__init__",
+      [](Tensor* self, const nb::object& data) { new (self) Tensor(tensor_from_python(data, DType::kF32, kCpu)); },
+      "data"_a, "float32 values of nested lists.");
+  m.def(
+      "as_tensor",
+      [](nb::handle data, std::optional<DType> dtype, DeviceArg device) {
+        if (!nb::isinstance<Tensor>(data)) return tensor_from_python(data, dtype, device.get());
+        const Tensor& x = nb::cast<const Tensor&>(data);
+        return to(to(x, dtype.value_or(x.dtype())), device.get(x.device()));
+      },
+      "data"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "A tensor itself, of values a new one.");
+  m.def(
+      "as_parameter",
+      [](const Tensor& x) {
+        if (x.category() == Category::kParameter) return x.detach();
+        Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device(), Category::kParameter);
+        copy_(y, x);
+        return y;
+      },
+      Release(), "data"_a, "The values in memory that is accounted as a parameter's: itself, or a copy.");
   m.def(
       "tensor",
       [](nb::handle data, std::optional<DType> dtype, DeviceArg device, bool requires_grad) {

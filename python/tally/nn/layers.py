@@ -9,7 +9,7 @@ from .parameter import Parameter
 
 
 def _empty(*size, device, dtype):
-    return Parameter(_C.empty(*size, device=device, dtype=dtype))
+    return Parameter(_C.empty_parameter(*size, device=device, dtype=dtype))
 
 
 class Identity(Module):

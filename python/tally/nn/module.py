@@ -168,7 +168,7 @@ class Module:
             for p in m._parameters.values():
                 if p is not None:
                     gradient = p.grad
-                    p.data = change(p.data)
+                    p.data = _C.as_parameter(change(p.data))
                     if gradient is not None:
                         p.grad = change(gradient)
             for name, b in m._buffers.items():
