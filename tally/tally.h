@@ -49,6 +49,7 @@
 #include "tally/ops/measure_peaks.h"
 #include "tally/ops/norm.h"
 #include "tally/ops/optim_step.h"
+#include "tally/ops/quantize.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/rope.h"
 #include "tally/ops/softmax.h"

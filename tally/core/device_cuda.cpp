@@ -225,10 +225,6 @@ void* device_stream(int index) {
   return s;
 }
 
-[[noreturn]] void wrong_dtype(const char* op, int dtype) {
-  fail("{}: has no {} kernel for cuda", op, name_of(static_cast<DType>(dtype)));
-}
-
 void check_cuda(const char* what, int code) {
   if (code == cudaSuccess) return;
   const auto e = static_cast<cudaError_t>(code);

@@ -1,6 +1,8 @@
 // Floats of 16, 8 and 4 bits. Conversion from f32 rounds to nearest even; to f32 it is exact. Formats: bf16 (the upper
 // half of an f32), f16 (IEEE 754 binary16), f8 e4m3 and e5m2 (Micikevicius et al. 2022, "FP8 formats for deep
-// learning"; e4m3 has no infinity), e2m1 and the scale e8m0 (OCP Microscaling Formats v1.0).
+// learning"; e4m3 has no infinity), e2m1 and the scale e8m0 (OCP Microscaling Formats v1.0). From f64 and integers they
+// go by way of round_to_odd(), which leaves to the second rounding what a single one would see (Boldo and Melquiond,
+// "Emulation of FMA and correctly rounded sums", IEEE TC 2008).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,21 @@ struct f8e5m2 {  // +-57344, infinities, NaN
 struct f8e8m0 {  // 2^(bits - 127), NaN 0xFF
   uint8_t bits;
 };
+
+// The f32 next to x whose last bit is 1, x itself where f32 has it.
+TALLY_INLINE float round_to_odd(double x) {
+  const float nearest = static_cast<float>(x);
+  const double back = nearest;
+  if (!(back < x || back > x)) return nearest;  // exact, or NaN
+  const bool away = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+  const uint32_t inward = __builtin_bit_cast(uint32_t, nearest) - (away ? 1u : 0u);
+  return __builtin_bit_cast(float, inward | 1u);
+}
+TALLY_INLINE float round_to_odd(int64_t x) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  const int64_t odd = (x & ~int64_t{1023}) | ((x & 1023) != 0 ? 1024 : 0);  // 53 bits at most
+  return round_to_odd(static_cast<double>(x > -kExact && x < kExact ? x : odd));
+}
 
 TALLY_INLINE float to_float(bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
 TALLY_INLINE bf16 to_bf16(float x) {
@@ -66,7 +83,7 @@ TALLY_INLINE float not_a_number() { return __builtin_bit_cast(float, 0x7FC00000u
 
 TALLY_INLINE float to_float(f16 x) {
   const uint32_t m = x.bits & 0x7FFFu;
-  const uint32_t special = 0x7F800000u | ((m & 0x3FFu) << 13);  // infinity and NaN
+  const uint32_t special = 0x7F800000u | ((m & 0x3FFu) << 13) | (m > 0x7C00u ? 0x400000u : 0u);  // infinity, quiet NaN
   const float value = m >= 0x7C00u ? __builtin_bit_cast(float, special) : detail::widen_magnitude<10, 15>(m);
   return detail::with_sign(value, (x.bits & 0x8000u) != 0);
 }
@@ -108,12 +125,13 @@ TALLY_INLINE float to_float(f8e8m0 x) {
   const uint32_t u = x.bits == 0 ? 0x00400000u : static_cast<uint32_t>(x.bits) << 23;  // 2^-127 is subnormal
   return x.bits == 0xFFu ? detail::not_a_number() : __builtin_bit_cast(float, u);
 }
-// The nearest power of two (ties to the even exponent); zero and what is smaller than 2^-127 become 2^-127.
+// The nearest power of two, ties upwards (the even significand, as PyTorch rounds); zero and what is smaller than
+// 2^-127 become 2^-127, what is larger than 2^127 becomes it; negative numbers and infinities are NaN.
 TALLY_INLINE f8e8m0 to_f8e8m0(float x) {
   const uint32_t u = __builtin_bit_cast(uint32_t, x), m = u & 0x7FFFFFFFu;
-  if (m >= 0x7F800000u || (u >> 31 && m != 0)) return {0xFF};  // NaN, infinity, negative numbers
-  const uint32_t up = (m & 0x7FFFFFu) > 0x400000u || ((m & 0x7FFFFFu) == 0x400000u && (m >> 23) & 1u) ? 1u : 0u;
-  const uint32_t e = (m >> 23) + up;
+  if (m >= 0x7F800000u || (u >> 31 && m != 0)) return {0xFF};
+  if (m < 0x00800000u) return {static_cast<uint8_t>(m >= 0x00600000u)};  // 2^-127 is 0x00400000
+  const uint32_t e = (m + 0x00400000u) >> 23;
   return {static_cast<uint8_t>(e > 0xFEu ? 0xFEu : e)};
 }
 

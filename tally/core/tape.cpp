@@ -72,7 +72,7 @@ Category Backward::category(int i) const {
   return node && node->is_leaf() ? Category::kGradient : Category::kActivation;
 }
 
-DType gradient_dtype_of(DType dtype, bool leaf) { return leaf && dtype == DType::kBF16 ? DType::kF32 : dtype; }
+DType gradient_dtype_of(DType dtype, bool leaf) { return leaf && is_half(dtype) ? DType::kF32 : dtype; }
 
 DType Backward::gradient_dtype(int i) const {
   const Ref<Node>& node = node_.inputs_[i].node;

@@ -40,14 +40,16 @@ TEST(Tensor, EmptyIsContiguousF32OnTheCpu) {
 }
 
 TEST(Tensor, BytesOfEachDtype) {
-  const std::pair<DType, int64_t> rows[] = {{DType::kF64, 256}, {DType::kF32, 128}, {DType::kBF16, 64},
-                                            {DType::kI64, 256}, {DType::kI32, 128}, {DType::kU16, 64},
-                                            {DType::kU8, 32}};
+  const std::pair<DType, int64_t> rows[] = {
+      {DType::kF64, 256}, {DType::kF32, 128},   {DType::kBF16, 64},   {DType::kI64, 256},   {DType::kI32, 128},
+      {DType::kU16, 64},  {DType::kU8, 32},     {DType::kF16, 64},    {DType::kI16, 64},    {DType::kI8, 32},
+      {DType::kBool, 32}, {DType::kF8E4M3, 32}, {DType::kF8E5M2, 32}, {DType::kF8E8M0, 32}, {DType::kF4E2M1x2, 32}};
+  static_assert(std::size(rows) == kDTypes);
   for (const auto& [dtype, bytes] : rows) {
     EXPECT_EQ(Tensor::empty(Dims(4, 8), dtype).raw().bytes(), bytes) << name_of(dtype);
     EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype);
   }
-  expect_error([] { dtype_from_name("f16"); }, "unknown dtype 'f16'; use one of f64, f32, bf16");
+  expect_error([] { dtype_from_name("f24"); }, "unknown dtype 'f24'; use one of f64, f32, bf16");
 }
 
 TEST(Tensor, OffsetIsTheSumOfIndexTimesStride) {

@@ -65,8 +65,10 @@ TALLY_INLINE constexpr int64_t item_size(DType t) {
       return 1;
   }
 }
+// Floats of 16 bits: ops compute with them in f32.
+TALLY_INLINE constexpr bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 // What ops of floats take. The narrower floats are stored and converted (is_floating).
-TALLY_INLINE constexpr bool is_float(DType t) { return t == DType::kF64 || t == DType::kF32 || t == DType::kBF16; }
+TALLY_INLINE constexpr bool is_float(DType t) { return t == DType::kF64 || t == DType::kF32 || is_half(t); }
 TALLY_INLINE constexpr bool is_floating(DType t) { return t <= DType::kF4E2M1x2; }
 TALLY_INLINE constexpr bool is_integer(DType t) { return t >= DType::kI64 && t <= DType::kU8; }
 

@@ -10,6 +10,7 @@
 #include "tally/base/error.h"
 #include "tally/base/fields.h"
 #include "tally/base/json.h"
+#include "tally/core/dtype.h"
 
 namespace tally {
 namespace {
@@ -126,7 +127,8 @@ Element element_of(const std::string& descr, const std::string& name) {
     const bool valid = status == std::errc() && end == code.data() + code.size() && length >= 0 && length <= INT32_MAX;
     if (valid) e.bytes = length * (code[0] == 'U' ? 4 : 1);
   }
-  if (e.bytes == 0) fail("{}: numbers of kind {} cannot be read (f8 f4 i8 i4 u2 u1 can)", name, in_quotes(descr));
+  if (e.bytes == 0)
+    fail("{}: numbers of kind {} cannot be read (f8 f4 f2 i8 i4 i2 i1 u2 u1 b1 can)", name, in_quotes(descr));
   if (order != '<' && !(order == '|' && (e.bytes == 1 || code[0] == 'S')))
     fail("{}: numbers of kind {} are not little-endian; store them as <{}", name, printable(descr), printable(code));
   return e;
@@ -307,7 +309,7 @@ void write_npy(const fs::path& path, DType dtype, const Dims& shape, const void*
   std::string descr;
   for (const Kind& k : kKinds)
     if (k.dtype == dtype) descr = (k.bytes == 1 ? "|" : "<") + std::string(k.code);
-  if (descr.empty()) fail("{}: numpy has no bfloat16; convert to f32 first", path.string());
+  if (descr.empty()) fail("{}: numpy has no {}; convert to f32 first", path.string(), name_of(dtype));
   std::string sizes;
   for (int i = 0; i < shape.rank; ++i) sizes += fmt::format("{}{}", i > 0 ? ", " : "", shape[i]);
   if (shape.rank == 1) sizes += ",";  // a tuple of one, as Python writes it

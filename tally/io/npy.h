@@ -15,7 +15,7 @@ namespace tally {
 
 struct NpyArray {
   std::string descr;           // as in the file: "<f4"
-  std::optional<DType> dtype;  // f8 f4 i8 i4 u2 u1; empty for others of known size (u4 u8 i2 i1 f2 b1, strings U and S)
+  std::optional<DType> dtype;  // empty for others of known size: u4, u8, strings U and S
   Dims shape;
   Bytes data;  // row-major, may be unaligned
 
@@ -31,7 +31,7 @@ NpyArray parse_npy(Bytes bytes, const std::string& name);
 // The members, names without ".npy", in the archive's order. Throws Error for compressed members, wrong checksums.
 std::vector<std::pair<std::string, NpyArray>> parse_npz(Bytes bytes, const std::string& name);
 
-// Row-major data of numel * item_size(dtype) bytes; numpy has no bfloat16, so that dtype is an Error.
+// Row-major data of numel * item_size(dtype) bytes; numpy has no bf16, f8 or f4: those are an Error.
 void write_npy(const fs::path& path, DType dtype, const Dims& shape, const void* data);
 
 // Keeps the map alive for its arrays: one without a name for .npy, all members for .npz (by content, not extension).

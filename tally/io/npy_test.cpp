@@ -156,8 +156,26 @@ TEST(Npy, WritesWhatItReads) {
     EXPECT_EQ((fs::file_size(folder / "a.npy") - a.data.size()) % 64, 0u);
   }
   EXPECT_EQ(read_file(folder / "a.npy").substr(10, 60), "{'descr': '<i4', 'fortran_order': False, 'shape': (1, 2, 3),");
-  expect_error([&] { write_npy(folder / "b.npy", DType::kBF16, Dims(1), values.data()); }, "numpy has no bfloat16");
+  expect_error([&] { write_npy(folder / "b.npy", DType::kBF16, Dims(1), values.data()); }, "numpy has no bf16");
   expect_error([&] { NpyFile(folder / "none.npy"); }, "none.npy: no such file");
+}
+
+TEST(Npy, EveryDtypeThatNumpyHas) {
+  const test::TempFolder folder;
+  const std::vector<double> values = {1, -2, 3.5};
+  const std::pair<DType, const char*> rows[] = {
+      {DType::kF64, "<f8"}, {DType::kF32, "<f4"}, {DType::kF16, "<f2"}, {DType::kI64, "<i8"}, {DType::kI32, "<i4"},
+      {DType::kI16, "<i2"}, {DType::kU16, "<u2"}, {DType::kI8, "|i1"},  {DType::kU8, "|u1"},  {DType::kBool, "|b1"}};
+  for (const auto& [dtype, descr] : rows) {
+    write_npy(folder / "a.npy", dtype, Dims(3), values.data());
+    const NpyFile file(folder / "a.npy");
+    EXPECT_EQ(file.at("").dtype, dtype);
+    EXPECT_EQ(file.at("").descr, descr);
+    EXPECT_EQ(file.at("").data.size(), static_cast<size_t>(3 * item_size(dtype)));
+    EXPECT_EQ(std::memcmp(file.at("").data.data(), values.data(), file.at("").data.size()), 0);
+  }
+  for (const DType t : {DType::kF8E4M3, DType::kF8E5M2, DType::kF8E8M0, DType::kF4E2M1x2})
+    expect_error([&] { write_npy(folder / "b.npy", t, Dims(3), values.data()); }, "numpy has no f");
 }
 
 TEST(Npy, NpzOfStoredMembers) {

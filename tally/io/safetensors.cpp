@@ -29,8 +29,19 @@ constexpr FileDType kFileDTypes[] = {
     {"I8", 8, DType::kI8},          {"I16", 16, DType::kI16},       {"U32", 32, std::nullopt},
     {"U64", 64, std::nullopt},      {"C64", 64, std::nullopt},      {"F8_E4M3", 8, DType::kF8E4M3},
     {"F8_E5M2", 8, DType::kF8E5M2}, {"F8_E8M0", 8, DType::kF8E8M0}, {"F6_E2M3", 6, std::nullopt},
-    {"F6_E3M2", 6, std::nullopt},   {"F4", 4, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt},   {"F4", 4, DType::kF4E2M1x2},
 };
+
+// F4 counts numbers in the file and pairs of them (f4e2m1x2) in memory, as PyTorch does.
+bool is_packed(DType dtype) { return dtype == DType::kF4E2M1x2; }
+
+// "F64 F32 ..."
+std::string loadable_names() {
+  std::string names;
+  for (const FileDType& d : kFileDTypes)
+    if (d.dtype) names += (names.empty() ? "" : " ") + std::string(d.name);
+  return names;
+}
 
 const char* file_dtype_name(DType dtype) {
   for (const FileDType& d : kFileDTypes)
@@ -92,6 +103,11 @@ Entry read_entry(const std::string& name, const Json& json, const std::string& f
     if (bits % 8 != 0 || bits / 8 != e.end - e.begin)
       fail("{}: shape {} of {} is {} bytes, but data_offsets give {}", where, shape.dump(), d.name, (bits + 7) / 8,
            e.end - e.begin);
+    if (!d.dtype || !is_packed(*d.dtype)) continue;
+    Dims& pairs = e.tensor.shape;
+    if (pairs.rank == 0 || pairs[pairs.rank - 1] % 2 != 0)
+      fail("{}: the last axis of shape {} is odd; {} lies in pairs", where, shape.dump(), d.name);
+    pairs[pairs.rank - 1] /= 2;
   }
   return e;
 }
@@ -181,8 +197,8 @@ const SafeTensor& SafeTensors::at(std::string_view name) const {
     fail("{}: has no tensor {}{}", name_, in_quotes(name), near.empty() ? "" : "; the nearest is " + printable(near));
   }
   if (!tensor->dtype)
-    fail("{}: tensor {} is {}, a dtype that cannot be loaded (F64 F32 BF16 I64 I32 U16 U8 can)", name_,
-         in_quotes(tensor->name), in_quotes(tensor->dtype_name));
+    fail("{}: tensor {} is {}, a dtype that cannot be loaded ({} can)", name_, in_quotes(tensor->name),
+         in_quotes(tensor->dtype_name), loadable_names());
   return *tensor;
 }
 
@@ -202,8 +218,10 @@ std::string safetensors_header(const std::vector<SafeItem>& items, const SafeMet
     Json shape = Json::array();
     for (int i = 0; i < item.shape.rank; ++i) {
       fits = item.shape[i] >= 0 && multiply(bytes, static_cast<uint64_t>(item.shape[i]), bytes) && fits;
-      shape.push_back(item.shape[i]);
+      shape.push_back(is_packed(item.dtype) && i + 1 == item.shape.rank ? 2 * item.shape[i] : item.shape[i]);
     }
+    if (is_packed(item.dtype) && item.shape.rank == 0)
+      fail("tensor {}: a pair of F4 numbers needs an axis in safetensors; reshape it to (1,)", item.name);
     const uint64_t begin = offset;
     fits = fits && !__builtin_add_overflow(offset, bytes, &offset) && offset <= uint64_t{INT64_MAX};
     if (!fits) fail("tensor {}: the shape {} is too large to write", item.name, shape.dump());

@@ -36,8 +36,8 @@ TEST(Safetensors, WritesAndReadsEveryDType) {
   const fs::path path = folder / "all.safetensors";
   const std::vector<double> numbers = {1, -2, 3.5, 1e300, 5, 6};
   std::vector<SafeItem> items;
-  for (const DType d : {DType::kU8, DType::kF64, DType::kF32, DType::kBF16, DType::kI64, DType::kI32, DType::kU16})
-    items.push_back({"t" + std::to_string(static_cast<int>(d)), d, Dims(2, 3), numbers.data()});
+  for (int d = 0; d < kDTypes; ++d)
+    items.push_back({"t" + std::to_string(d), static_cast<DType>(d), Dims(2, 3), numbers.data()});
   items.push_back({"empty", DType::kF32, Dims(4, 0), nullptr});
   items.push_back({"scalar \"q\"", DType::kF32, Dims(), numbers.data()});
   write_safetensors(path, items, {{"step", "20"}, {"name", "a\nb"}});
@@ -92,15 +92,29 @@ TEST(Safetensors, WriterRefusesBadItems) {
 }
 
 TEST(Safetensors, DTypesTallyDoesNotUseAreListedAndRefusedByName) {
-  const std::string content =
-      container("{\"q\":" + entry("F8_E4M3", "[3]", "[0,3]") + ",\"n\":" + entry("NEW", "[3]", "[3,5]") + "}", "12345");
+  const std::string content = container(
+      "{\"q\":" + entry("U32", "[3]", "[0,12]") + ",\"n\":" + entry("NEW", "[3]", "[12,14]") + "}", "12345678901234");
   const SafeTensors file = parse(content);
   ASSERT_EQ(file.tensors().size(), 2u);
-  EXPECT_EQ(file.tensors()[0].dtype_name, "F8_E4M3");
+  EXPECT_EQ(file.tensors()[0].dtype_name, "U32");
   EXPECT_FALSE(file.tensors()[0].dtype.has_value());
-  expect_error([&] { file.at("q"); }, "m.safetensors: tensor \"q\" is \"F8_E4M3\"");
+  expect_error([&] { file.at("q"); }, "m.safetensors: tensor \"q\" is \"U32\"");
+  expect_error([&] { file.at("q"); }, "F8_E8M0");  // one of those that can be loaded
   expect_error([&] { file.at("n"); }, "\"NEW\"");
   expect_error([&] { file.at("p"); }, "has no tensor \"p\"; the nearest is");
+}
+
+// The file counts numbers, Tally (as PyTorch) bytes of two.
+TEST(Safetensors, F4LiesInPairs) {
+  const uint8_t codes[6] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xBA};
+  const std::string header = safetensors_header({{"a", DType::kF4E2M1x2, Dims(2, 3), codes}}, {});
+  EXPECT_NE(header.find("\"dtype\":\"F4\",\"shape\":[2,6],\"data_offsets\":[0,6]"), std::string::npos) << header;
+  const std::string content = header + std::string(reinterpret_cast<const char*>(codes), 6);
+  const SafeTensors file = parse(content);
+  EXPECT_EQ(file.at("a").dtype, DType::kF4E2M1x2);
+  EXPECT_EQ(file.at("a").shape, Dims(2, 3));
+  expect_refused("{\"a\":" + entry("F4", "[2,3]", "[0,3]") + "}", "123", "is odd; F4 lies in pairs");
+  expect_error([&] { safetensors_header({{"a", DType::kF4E2M1x2, Dims(), codes}}, {}); }, "needs an axis");
 }
 
 TEST(Safetensors, HeaderRules) {

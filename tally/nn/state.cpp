@@ -26,7 +26,7 @@ void check_same(const SafeTensors& file, const std::vector<Param>& tensors) {
       fail("{}: {} has the shape {}; here it has the shape {}", file.file(), p.name, str(found.shape),
            str(p.tensor->sizes()));
     if (!is_float(*found.dtype))
-      fail("{}: {} holds {}; values of parameters are f32, bf16 or f64", file.file(), p.name, found.dtype_name);
+      fail("{}: {} holds {}; values of parameters are f32, bf16, f16 or f64", file.file(), p.name, found.dtype_name);
     if (!p.tensor->is_contiguous()) fail("load: {} is not contiguous", p.name);
   }
   if (file.tensors().size() == tensors.size()) return;

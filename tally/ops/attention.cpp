@@ -16,6 +16,7 @@ namespace {
 void check(const Tensor& q, const Tensor& k, const Tensor& v) {
   require_same("attention", q, k);
   require_same("attention", q, v);
+  refuse_f16("attention", q);
   for (const Tensor* t : {&q, &k, &v})
     if (t->dim() != 4) fail("attention: shape {} is not (B, T, H, D)", str(t->sizes()));
   if (k.sizes() != v.sizes()) fail("attention: shapes {} of k and {} of v differ", str(k.sizes()), str(v.sizes()));

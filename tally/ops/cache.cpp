@@ -22,6 +22,7 @@ namespace {
 CacheWriteArgs write_args(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
                           const Tensor& position) {
   for (const Tensor* t : {&values, &k, &v}) require_same("cache_write", keys, *t);
+  refuse_f16("cache_write", keys);
   for (const Tensor* t : {&keys, &k})
     if (t->dim() != 4) fail("cache_write: shape {} is not (B, T, H, D)", str(t->sizes()));
   if (keys.sizes() != values.sizes() || k.sizes() != v.sizes())

@@ -44,6 +44,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& targets, int64_t ignore_index,
   --rows.rank;
   if (rows != targets.sizes())
     fail("cross_entropy: targets of shape {} do not fit logits of shape {}", str(targets.sizes()), str(logits.sizes()));
+  if (widens_f16(logits)) return cross_entropy(to(logits, DType::kF32), targets, ignore_index, reduction);
   const Tensor ids = checked_targets(targets, logits.size(-1), ignore_index);
   const DType dtype = logits.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   const int64_t n = ids.numel();

@@ -13,18 +13,6 @@ int64_t target_at(const View& targets, int64_t row) {
   return targets.dtype == DType::kI64 ? targets.ptr<int64_t>()[row] : targets.ptr<int32_t>()[row];
 }
 
-float logit_at(const View& v, int64_t at) {
-  return v.dtype == DType::kF32 ? v.ptr<float>()[at] : to_float(v.ptr<bf16>()[at]);
-}
-
-void write_logit(const View& v, int64_t at, float x) {
-  if (v.dtype == DType::kF32) {
-    v.ptr<float>()[at] = x;
-  } else {
-    v.ptr<bf16>()[at] = to_bf16(x);
-  }
-}
-
 // A row's loss; its maximum and sum go to stats.
 float loss_of_row(const View& logits, int64_t row, int64_t target, float* stats) {
   const int64_t n = row_length(logits);
@@ -33,7 +21,7 @@ float loss_of_row(const View& logits, int64_t row, int64_t target, float* stats)
   const float shift = most == -__builtin_inff() ? 0.0f : most;
   const float sum = exp_sum_of_row(x, n, shift);
   stats[0] = shift, stats[1] = sum;
-  return log_of(sum) - (logit_at(logits, x.at + target * x.step) - shift);
+  return log_of(sum) - (float_at(logits, x.at + target * x.step) - shift);
 }
 
 double loss_of_row(const View& logits, int64_t row, int64_t target, double* stats) {
@@ -53,10 +41,10 @@ void gradient_row(const View& logits, const View& dlogits, int64_t row, int64_t 
   const Row rows[2] = {row_of(dlogits, row), row_of(logits, row)};
   const float shift = stats[0], factor = g / stats[1];
   // Read before the row is overwritten; rounded once, after the subtraction.
-  const float at_target = exp_of(logit_at(logits, rows[1].at + target * rows[1].step) - shift) * factor - g;
+  const float at_target = exp_of(float_at(logits, rows[1].at + target * rows[1].step) - shift) * factor - g;
   const Vec by = broadcast(shift), times = broadcast(factor);
   over_row<1, 1>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = exp_of(in[0] - by) * times; });
-  write_logit(dlogits, rows[0].at + target * rows[0].step, at_target);
+  put_float(dlogits, rows[0].at + target * rows[0].step, at_target);
 }
 
 void gradient_row(const View& logits, const View& dlogits, int64_t row, int64_t target, const double* stats, double g) {
@@ -75,7 +63,7 @@ void zero_row(const View& v, int64_t row) {
     if (v.dtype == DType::kF64) {
       v.ptr<double>()[at + i * step] = 0;
     } else {
-      write_logit(v, at + i * step, 0.0f);
+      put_float(v, at + i * step, 0.0f);
     }
   }
 }

@@ -16,7 +16,7 @@ namespace tally {
 namespace detail {  // core/device.h
 void* device_stream(int index);
 void check_cuda(const char* what, int code);
-[[noreturn]] void wrong_dtype(const char* op, int dtype);  // core/device_cuda.cpp
+[[noreturn]] void wrong_dtype(const char* op, int dtype);  // core/dtype.cpp
 }  // namespace detail
 
 namespace cuda {

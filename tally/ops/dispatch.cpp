@@ -137,6 +137,9 @@ std::vector<KernelRow> kernel_matrix() {
           row(&K::adamw),
           row(&K::sum_squares),
           row(&K::step_totals),
+          row(&K::quantize_scale),
+          row(&K::quantize),
+          row(&K::dequantize),
           row(&K::fma_probe),
           row(&K::read_probe)};
 }

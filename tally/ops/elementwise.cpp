@@ -20,6 +20,13 @@ void require_same(const char* op, const Tensor& a, const Tensor& b) {
   if (a.device() != b.device()) fail("{}: devices {} and {} differ", op, name_of(a.device()), name_of(b.device()));
 }
 
+void refuse_f16(const char* op, const Tensor& x) {
+  if (x.defined() && x.dtype() == DType::kF16)
+    fail_type("{}: takes f64, f32 and bf16, not f16; convert with to(x, bf16) or to(x, f32)", op);
+}
+
+bool widens_f16(const Tensor& x) { return x.dtype() == DType::kF16 && target_of(x.device()) == DeviceKind::kCuda; }
+
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
   Dims out = a.rank >= b.rank ? a : b;
   for (int i = 1; i <= out.rank; ++i) {
@@ -157,13 +164,16 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
 
 void fill_(Tensor& x, double value) { launch(&Kernels::fill, FillArgs{x.raw(), value}); }
 
-void copy_(const Tensor& into, const Tensor& from) {
+void copy_(const Tensor& into, const Tensor& from, bool saturate) {
+  if (into.dtype() != from.dtype() && (into.dtype() == DType::kF4E2M1x2 || from.dtype() == DType::kF4E2M1x2))
+    fail_type("copy: {} to {}: a byte of f4e2m1x2 holds two codes; use quantize and dequantize", name_of(from.dtype()),
+              name_of(into.dtype()));
   if (into.sizes() != from.sizes()) fail("copy: shapes {} and {} differ", str(into.sizes()), str(from.sizes()));
-  if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw()});
+  if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw(), saturate});
   // Between devices bytes are moved between contiguous tensors of one dtype; the kernels of both ends do the rest.
   if (!from.is_contiguous() || from.dtype() != into.dtype()) {
     const Tensor dense = Tensor::empty(from.sizes(), into.dtype(), from.device(), Category::kWorkspace);
-    copy_(dense, from);
+    copy_(dense, from, saturate);
     return copy_(into, dense);
   }
   if (!into.is_contiguous()) {
@@ -198,7 +208,7 @@ Tensor pin_memory(const Tensor& x) {
 }
 
 void add_(const Tensor& into, const Tensor& x) {
-  if (into.defined() && x.defined() && into.dtype() == DType::kF32 && x.dtype() == DType::kBF16) {
+  if (into.defined() && x.defined() && into.dtype() == DType::kF32 && is_half(x.dtype())) {
     if (into.device() != x.device())
       fail("add_: devices {} and {} differ", name_of(into.device()), name_of(x.device()));
   } else {

@@ -29,15 +29,16 @@ Tensor div(const Tensor& a, const Tensor& b);
 Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 
 void fill_(Tensor& x, double value);  // in place, not recorded
-// Values, converted to into's dtype; shapes equal; not recorded. The devices may differ.
-void copy_(const Tensor& into, const Tensor& from);
+// Values, converted to into's dtype (core/number.h); shapes equal; not recorded. The devices may differ. saturate: of
+// f8, see to(x, dtype) in ops/view.h.
+void copy_(const Tensor& into, const Tensor& from, bool saturate = true);
 // x on `device`, x itself when it is there already; not recorded. non_blocking: does not wait for the copy, where x is
 // contiguous. From the CPU x must be pinned and stay unchanged, to the CPU (into pinned memory) the result is there,
 // after synchronize() of the card.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 // A copy of x, which is on the CPU, in page-locked memory (Tensor::empty_pinned); x itself when it is there already.
 Tensor pin_memory(const Tensor& x);
-// into += x in place, of one dtype or bf16 onto f32; not recorded.
+// into += x in place, of one dtype or bf16 or f16 onto f32; not recorded.
 void add_(const Tensor& into, const Tensor& x);
 
 // Shape of a pair after broadcasting. Throws Error naming op and both shapes.
@@ -51,5 +52,8 @@ Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType
 // Refuses tensors that an op of floats cannot take: undefined, not a float, on different devices.
 void require_float(const char* op, const Tensor& x);
 void require_same(const char* op, const Tensor& a, const Tensor& b);  // float, equal dtype and device
+void refuse_f16(const char* op, const Tensor& x);                     // for ops that have f64, f32 and bf16 only
+// Whether an op on x works on a copy in f32: kernels for cards that go by rows have f32 and bf16 only.
+bool widens_f16(const Tensor& x);
 
 }  // namespace tally

@@ -66,9 +66,9 @@ void move_wide_or_narrow(const CopyArgs& c) {
   launch_after(CopyArgs::name, kernel, {blocks_for(count, kThreads * kAtOnce), kThreads}, c.device(), a, count);
 }
 
-// Through f64, as on the CPU.
+// Any two dtypes, as on the CPU.
 __global__ void __launch_bounds__(kThreads)
-    convert_kernel(const __grid_constant__ Axes<2> a, DType to, DType from, int64_t count) {
+    convert_kernel(const __grid_constant__ Axes<2> a, DType to, DType from, bool saturate, int64_t count) {
   let_next_start();
   wait_for_previous();
   const int last = a.rank - 1;
@@ -76,8 +76,62 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = last == 0 ? 0 : k / a.size[last], column = k - row * a.size[last];
     int64_t at[2] = {column * a.stride[0][last], column * a.stride[1][last]};
     add_row(a, row, at);
-    write_number_bits(a.data[0], item_size(to), at[0], number_bits(to, read_number(a.data[1], from, at[1])));
+    write_number_bits(a.data[0], item_size(to), at[0], convert_bits(to, a.data[1], from, at[1], saturate));
   }
+}
+
+// Between f8 and f32, bf16 or f16 that lie flat and aligned: 8 numbers a thread.
+struct F8 {
+  const void* x;
+  void* out;
+  DType wide;
+  bool e5m2, saturate;
+};
+template <bool kNarrows>
+__global__ void __launch_bounds__(kThreads) f8_kernel(const __grid_constant__ F8 a, int64_t chunks) {
+  const bool half = a.wide != DType::kF32, f16 = a.wide == DType::kF16;
+  let_next_start();
+  wait_for_previous();
+  for (int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x; c < chunks; c += int64_t{gridDim.x} * kThreads) {
+    float x[kChunk];
+    uint32_t w[2] = {0, 0};
+    if constexpr (kNarrows) {
+      unpack(load_chunk(a.x, c * kChunk, 1, kChunk, half, true), half, f16, x);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const uint32_t code = a.e5m2 ? to_f8e5m2(x[i], a.saturate).bits : to_f8e4m3(x[i], a.saturate).bits;
+        w[i / 4] |= code << (i % 4 * 8);
+      }
+      static_cast<uint2*>(a.out)[c] = make_uint2(w[0], w[1]);
+    } else {
+      const uint2 codes = static_cast<const uint2*>(a.x)[c];
+      w[0] = codes.x, w[1] = codes.y;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const auto code = static_cast<uint8_t>(w[i / 4] >> (i % 4 * 8));
+        x[i] = a.e5m2 ? to_float(f8e5m2{code}) : to_float(f8e4m3{code});
+      }
+      store_chunk(a.out, c * kChunk, 1, kChunk, half, true, pack(x, half, f16));
+    }
+  }
+}
+
+bool is_f8(DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; }
+
+// True when it took the call.
+bool convert_f8(const CopyArgs& a) {
+  const bool narrows = is_f8(a.out.dtype);
+  const View &wide = narrows ? a.x : a.out, &narrow = narrows ? a.out : a.x;
+  if (!is_f8(narrow.dtype) || (wide.dtype != DType::kF32 && !is_half(wide.dtype))) return false;
+  const int64_t count = a.out.numel();
+  if (!a.x.contiguous() || !a.out.contiguous() || count % kChunk != 0 || !aligned<float>(wide.data, 0) ||
+      reinterpret_cast<uintptr_t>(narrow.data) % kChunk != 0)
+    return false;
+  const F8 f8 = {a.x.data, a.out.data, wide.dtype, narrow.dtype == DType::kF8E5M2, a.saturate};
+  const auto kernel = narrows ? f8_kernel<true> : f8_kernel<false>;
+  launch_after(CopyArgs::name, kernel, {blocks_for(count / kChunk, kThreads), kThreads}, a.device(), f8,
+               count / kChunk);
+  return true;
 }
 
 // `words` of 16 bytes, then the numbers from `done` on; strided views have no words.
@@ -96,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ 
   }
 }
 
-bool is_f32_or_bf16(DType t) { return t == DType::kF32 || t == DType::kBF16; }
+bool is_mapped(DType t) { return t == DType::kF32 || is_half(t); }
 
 }  // namespace
 
@@ -118,11 +172,12 @@ void copy(const CopyArgs& a) {
   const int64_t count = a.out.numel(), item = item_size(a.x.dtype);
   if (count == 0) return;
   const bool same = a.x.dtype == a.out.dtype;
-  if ((same && (item == 2 || item == 4)) || (is_f32_or_bf16(a.x.dtype) && is_f32_or_bf16(a.out.dtype)))
+  if ((same && (item == 2 || item == 4)) || (is_mapped(a.x.dtype) && is_mapped(a.out.dtype)))
     return map<1, 1>(CopyArgs::name, a.device(), {&a.out, &a.x}, Move{});
   if (same) return move_wide_or_narrow(a);
+  if (convert_f8(a)) return;
   launch_after(CopyArgs::name, convert_kernel, {blocks_for(count, kThreads), kThreads}, a.device(),
-               axes_of<2>({&a.out, &a.x}), a.out.dtype, a.x.dtype, count);
+               axes_of<2>({&a.out, &a.x}), a.out.dtype, a.x.dtype, a.saturate, count);
 }
 
 }  // namespace tally::cuda

@@ -2,9 +2,9 @@
 // map_kernel: the axes of all views are merged where they lie alike, the last one is cut into chunks of 8 numbers, and
 // a thread has two chunks at a time. A chunk is loaded as raw bits, in 16-byte accesses where its view allows them and
 // number by number where not, and only then converted, so that all loads are under way first; as both meet before the
-// formula, a result does not depend on strides. Whether a view is f32 or bf16 is asked at run time (a uniform branch),
-// which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views lie flat,
-// a shorter loop has more under way.
+// formula, a result does not depend on strides. Whether a view is f32, bf16 or f16 is asked at run time (a uniform
+// branch), which leaves one kernel a formula. Copies without a change of dtype move the same raw bits. Where all views
+// lie flat, a shorter loop has more under way.
 #pragma once
 
 #include "tally/ops/device.cuh"
@@ -62,7 +62,7 @@ __device__ __forceinline__ void add_row(const Axes<N>& a, int64_t row, int64_t (
 
 // ---- chunks
 
-// A chunk as it lies in memory: 8 f32 in a and b, 8 bf16 in a.
+// A chunk as it lies in memory: 8 f32 in a and b, 8 bf16 or f16 in a.
 struct Raw {
   uint4 a, b;
 };
@@ -120,9 +120,14 @@ __device__ __forceinline__ void store_chunk(void* data, int64_t at, int64_t step
   }
 }
 
-__device__ __forceinline__ void unpack(const Raw& r, bool half, float (&x)[kChunk]) {
+// `half`: 16 bits a number, of bf16 or with `f16` of f16.
+__device__ __forceinline__ void unpack(const Raw& r, bool half, bool f16, float (&x)[kChunk]) {
   const uint32_t w[kChunk] = {r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w};
-  if (half) {
+  if (f16) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i)
+      asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(static_cast<uint16_t>(w[i / 2] >> (i % 2 * 16))));
+  } else if (half) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(i % 2 == 0 ? w[i / 2] << 16 : w[i / 2] & 0xFFFF0000u);
   } else {
@@ -130,9 +135,13 @@ __device__ __forceinline__ void unpack(const Raw& r, bool half, float (&x)[kChun
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(w[i]);
   }
 }
-__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half) {
+__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half, bool f16) {
   uint32_t w[kChunk] = {};
-  if (half) {
+  if (f16) {
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i)
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+  } else if (half) {
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i)  // the first operand becomes the upper half
       asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
@@ -150,7 +159,7 @@ struct Map {
   Axes<N> axes;
   int64_t a_row, chunks;  // chunks in a row and in all
   int64_t flat;           // the first chunks lie one after another, whole and aligned, in every view
-  bool half[N], vector[N];
+  bool half[N], f16[N], vector[N];
 };
 
 // f.run(in, out) on the numbers of a chunk. `f.kMoves`: one input, one output, bits stay as they are where both are
@@ -158,13 +167,13 @@ struct Map {
 template <int kOut, int kIn, class F>
 __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, const Raw (&raw)[kIn],
                                           Raw (&result)[kOut]) {
-  if (F::kMoves && m.half[0] == m.half[kOut]) {
+  if (F::kMoves && m.half[0] == m.half[kOut] && m.f16[0] == m.f16[kOut]) {
     result[0] = raw[0];
     return;
   }
   float x[kIn][kChunk], y[kOut][kChunk];
 #pragma unroll
-  for (int k = 0; k < kIn; ++k) unpack(raw[k], m.half[kOut + k], x[k]);
+  for (int k = 0; k < kIn; ++k) unpack(raw[k], m.half[kOut + k], m.f16[kOut + k], x[k]);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     float in[kIn], out[kOut];
@@ -175,7 +184,7 @@ __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, 
     for (int k = 0; k < kOut; ++k) y[k][i] = out[k];
   }
 #pragma unroll
-  for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k]);
+  for (int k = 0; k < kOut; ++k) result[k] = pack(y[k], m.half[k], m.f16[k]);
 }
 
 // Chunks of flat views that a thread has under way, so that a full multiprocessor asks for some 64 KB of bf16.
@@ -258,7 +267,7 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
   bool flat = last == 0;
   for (int k = 0; k < N; ++k) {
     const int64_t size = item_size(views[k]->dtype);
-    m.half[k] = size == 2;
+    m.half[k] = size == 2, m.f16[k] = views[k]->dtype == DType::kF16;
     m.vector[k] = m.axes.stride[k][last] == 1 && reinterpret_cast<uintptr_t>(m.axes.data[k]) % 16 == 0;
     for (int axis = 0; axis < last; ++axis) m.vector[k] = m.vector[k] && m.axes.stride[k][axis] * size % 16 == 0;
     flat = flat && m.vector[k];
@@ -271,8 +280,9 @@ void map(const char* name, Device device, const View* const (&views)[kOut + kIn]
 }
 
 template <int N>
-void require_f32_or_bf16(const char* name, const View* const (&views)[N]) {
-  for (const View* v : views) with_float(name, v->dtype, [](auto) {});
+void require_f32_or_bf16(const char* name, const View* const (&views)[N]) {  // or f16
+  for (const View* v : views)
+    if (v->dtype != DType::kF16) with_float(name, v->dtype, [](auto) {});
 }
 
 }  // namespace

@@ -44,10 +44,12 @@ struct FillArgs {
   Cost cost() const { return {0, 0, 0, out.bytes(), 0}; }
 };
 
-// out = x, converted to out's dtype (floats round to nearest even; float to integer truncates).
+// out = x, converted to out's dtype (core/number.h): floats round once, to nearest even; float to integer truncates.
+// saturate: f8 takes its largest number for what lies beyond, else NaN (e4m3) or infinity (e5m2).
 struct CopyArgs {
   static constexpr const char* name = "copy";
   View x, out;
+  bool saturate = true;
   Device device() const { return out.device; }
   Cost cost() const { return {0, 0, x.bytes(), out.bytes(), 0}; }
 };
@@ -70,6 +72,9 @@ struct SwigluBackwardArgs {
 };
 
 #ifdef TALLY_ISA
+namespace isa_plain {
+void convert(const CopyArgs&);  // any two dtypes on the CPU
+}
 namespace TALLY_ISA {
 void unary(const UnaryArgs&);
 void unary_backward(const UnaryBackwardArgs&);

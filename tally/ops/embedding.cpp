@@ -57,14 +57,17 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
     const int64_t v = b.input(0).size[0];
     const Tensor positions = checked_ids(b.saved(0), v);  // the caller may have changed them since
     const int64_t n = positions.numel();
-    const Tensor grad = reshape(b.take_grad(), Dims(n, b.input(0).size[1]));
+    Tensor grad = reshape(b.take_grad(), Dims(n, b.input(0).size[1]));
     bool add = false;
-    Tensor dtable = b.target(0, add);
+    const bool widens = widens_f16(grad), narrow = widens && b.gradient_dtype(0) == grad.dtype();
+    if (widens) grad = to(grad, DType::kF32);
+    Tensor dtable =
+        narrow ? Tensor::empty(b.input(0).size, DType::kF32, grad.device(), Category::kWorkspace) : b.target(0, add);
     const Tensor scratch = Tensor::empty(Dims(embedding_scratch(n, v, target_of(grad.device()))), DType::kI32,
                                          grad.device(), Category::kWorkspace);
     launch(&Kernels::embedding_backward,
            EmbeddingBackwardArgs{grad.raw(), positions.raw(), dtable.raw(), scratch.raw(), add});
-    b.add(0, std::move(dtable), add);
+    b.add(0, narrow ? to(dtable, DType::kF16) : std::move(dtable), add);
   });
   return y;
 }

@@ -70,11 +70,12 @@ Tensor gathered(const Tensor& x, const Tensor& flat, const Dims& size, int axis)
         const Tensor index = b.saved(0);
         const InputMeta& x_meta = b.input(0);
         check_range("gather", index, x_meta.size[along]);  // the caller may have changed them since
-        const DType sums = x_meta.dtype == DType::kBF16 ? DType::kF32 : x_meta.dtype;
+        const DType sums = is_half(x_meta.dtype) ? DType::kF32 : x_meta.dtype;
         const bool narrow = b.gradient_dtype(0) != sums;  // summed in f32, rounded once
         Tensor dx = Tensor::empty(x_meta.size, sums, x_meta.device, narrow ? Category::kWorkspace : b.category(0));
         const Tensor seen = spread_index(index, b.grad().sizes(), along);
-        launch(&Kernels::gather_backward, GatherBackwardArgs{b.grad().raw(), seen.raw(), dx.raw(), along});
+        const Tensor grad = widens_f16(b.grad()) ? to(b.grad(), DType::kF32) : b.grad();
+        launch(&Kernels::gather_backward, GatherBackwardArgs{grad.raw(), seen.raw(), dx.raw(), along});
         if (narrow) {
           Tensor rounded = b.empty(0);
           copy_(rounded, dx);

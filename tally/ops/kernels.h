@@ -13,6 +13,7 @@
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
 #include "tally/ops/probe_kernels.h"
+#include "tally/ops/quantize_kernels.h"
 #include "tally/ops/reduce_kernels.h"
 #include "tally/ops/rope_kernels.h"
 #include "tally/ops/softmax_kernels.h"
@@ -56,6 +57,9 @@ struct Kernels {
   Kernel<AdamwArgs> adamw = nullptr;
   Kernel<SumSquaresArgs> sum_squares = nullptr;
   Kernel<StepTotalsArgs> step_totals = nullptr;
+  Kernel<QuantizeScaleArgs> quantize_scale = nullptr;
+  Kernel<QuantizeArgs> quantize = nullptr;
+  Kernel<DequantizeArgs> dequantize = nullptr;
   Kernel<ProbeArgs> fma_probe = nullptr;
   Kernel<ReadProbeArgs> read_probe = nullptr;
 };

@@ -41,6 +41,9 @@ constexpr Kernels kTable = {
     .adamw = adamw,
     .sum_squares = sum_squares,
     .step_totals = step_totals,
+    .quantize_scale = quantize_scale,
+    .quantize = quantize,
+    .dequantize = dequantize,
     .fma_probe = fma_probe,
     .read_probe = read_probe,
 };

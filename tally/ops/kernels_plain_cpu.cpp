@@ -6,6 +6,10 @@ namespace tally::isa_plain {
 
 void add_plain_kernels(Kernels& table);
 
-void add_plain_kernels(Kernels&) {}
+void add_plain_kernels(Kernels& table) {
+  table.quantize_scale = quantize_scale;
+  table.quantize = quantize;
+  table.dequantize = dequantize;
+}
 
 }  // namespace tally::isa_plain

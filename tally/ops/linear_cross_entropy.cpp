@@ -156,7 +156,8 @@ Tensor linear_cross_entropy(Tensor x, const Tensor& weight, const Tensor& target
                             int64_t chunk_rows) {
   const int64_t n = check_shapes(x, weight, targets, chunk_rows);
   const int64_t chunk = chunk_rows > 0 ? chunk_rows : head_chunk_rows(n, weight);
-  if (n <= chunk) return cross_entropy(linear(x, weight), targets, ignore_index);
+  // Cards have no fused kernel for f16: the logits are in memory as a whole.
+  if (n <= chunk || widens_f16(x)) return cross_entropy(linear(x, weight), targets, ignore_index);
   const Result r = in_chunks(x, weight, targets, ignore_index, chunk);
   Tensor loss = r.loss;
   record(loss, {x, weight}, {r.dx, r.dw, r.valid}, [](Backward& b) {

@@ -5,6 +5,10 @@
 #include "tally/base/parallel.h"
 #include "tally/ops/simd.h"
 
+namespace tally::detail {
+[[noreturn]] void wrong_dtype(const char* op, int dtype);  // core/dtype.cpp
+}
+
 namespace tally::TALLY_ISA {
 
 constexpr int64_t kGrainElements = 16384;  // below this a second thread costs more than it saves
@@ -29,7 +33,29 @@ template <class F>
 TALLY_INLINE void with_float(DType t, const F& f) {
   if (t == DType::kF32) return f(float{});
   if (t == DType::kBF16) return f(bf16{});
-  f(double{});
+  if (t == DType::kF64) return f(double{});
+  tally::detail::wrong_dtype("a kernel", static_cast<int>(t));
+}
+// The same and f16.
+template <class F>
+TALLY_INLINE void with_any_float(DType t, const F& f) {
+  if (t == DType::kF16) return f(f16{});
+  with_float(t, f);
+}
+
+// One element of an f32, bf16 or f16 view.
+[[maybe_unused]] static float float_at(const View& v, int64_t at) {
+  if (v.dtype == DType::kF32) return v.ptr<float>()[at];
+  return v.dtype == DType::kBF16 ? to_float(v.ptr<bf16>()[at]) : to_float(v.ptr<f16>()[at]);
+}
+[[maybe_unused]] static void put_float(const View& v, int64_t at, float x) {
+  if (v.dtype == DType::kF32) {
+    v.ptr<float>()[at] = x;
+  } else if (v.dtype == DType::kBF16) {
+    v.ptr<bf16>()[at] = to_bf16(x);
+  } else {
+    v.ptr<f16>()[at] = to_f16(x);
+  }
 }
 
 // f(offset[N], n, step[N]) for every row of the common index space of N views of equal size. f stands in one place
@@ -66,13 +92,19 @@ TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
 
 constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
 
-// n elements of a f32 or bf16 view as f32, padded with zeros to whole vectors: in place where they already lie so,
-// else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
+// n elements of an f32, bf16 or f16 view as f32, padded with zeros to whole vectors: in place where they already lie
+// so, else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
 [[maybe_unused]] static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   if (v.dtype == DType::kF32) {
     const float* p = v.ptr<float>() + at;
     if (step == 1 && n % kLanes == 0) return p;
     for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
+  } else if (v.dtype == DType::kF16) {
+    const f16* p = v.ptr<f16>() + at;
+    int64_t i = 0;
+    if (step == 1)
+      for (; i + kLanes <= n; i += kLanes) store(buffer + i, load(p + i));
+    for (; i < n; ++i) buffer[i] = to_float(p[i * step]);
   } else {
     const bf16* p = v.ptr<bf16>() + at;
     if (step == 1) {
@@ -94,6 +126,12 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
   if (place != buffer) return;
   if (v.dtype == DType::kF32) {
     for (int64_t i = 0; i < n; ++i) v.ptr<float>()[at + i * step] = buffer[i];
+  } else if (v.dtype == DType::kF16) {
+    f16* p = v.ptr<f16>() + at;
+    int64_t i = 0;
+    if (step == 1)
+      for (; i + kLanes <= n; i += kLanes) store(p + i, load(buffer + i));
+    for (; i < n; ++i) p[i * step] = to_f16(buffer[i]);
   } else if (step == 1) {
     for (int64_t i = 0; i < n; ++i) v.ptr<bf16>()[at + i] = to_bf16(buffer[i]);
   } else {
@@ -101,7 +139,7 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
   }
 }
 
-// f(i, in[], out[]) on every element, N = Vec for f32 and bf16 and double for f64: views are the outputs, then the
+// f(i, in[], out[]) on every element, N = Vec for f32, bf16 and f16 and double for f64: views are the outputs, then the
 // inputs. f reads in[k] and writes out[k].
 template <int kOut, int kIn, class F>
 TALLY_INLINE void map_elements(const View (&views)[kOut + kIn], const F& f) {

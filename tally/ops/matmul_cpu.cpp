@@ -43,10 +43,12 @@ void write_typed(const float* from, int64_t pitch, const Result& c, int64_t rows
     for (int64_t j = 0; j < columns; ++j) store_one(to + i * c.row + j * c.column, from[i * pitch + j]);
 }
 void read_result(float* to, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  if (c.dtype == DType::kF16) return read_typed<f16>(to, pitch, c, rows, columns);
   c.dtype == DType::kBF16 ? read_typed<bf16>(to, pitch, c, rows, columns)
                           : read_typed<float>(to, pitch, c, rows, columns);
 }
 void write_result(const float* from, int64_t pitch, const Result& c, int64_t rows, int64_t columns) {
+  if (c.dtype == DType::kF16) return write_typed<f16>(from, pitch, c, rows, columns);
   c.dtype == DType::kBF16 ? write_typed<bf16>(from, pitch, c, rows, columns)
                           : write_typed<float>(from, pitch, c, rows, columns);
 }
@@ -63,6 +65,10 @@ struct Product {
   TALLY_INLINE void read_bias(float* to, int64_t first, int64_t columns) const {
     for (int64_t j = 0; j < columns; ++j) {
       const int64_t at = (first + j) * bias.stride[0];
+      if (bias.dtype == DType::kF16) {
+        to[j] = to_float(bias.ptr<const f16>()[at]);
+        continue;
+      }
       to[j] = bias.dtype == DType::kBF16 ? to_float(bias.ptr<const bf16>()[at]) : bias.ptr<const float>()[at];
     }
   }

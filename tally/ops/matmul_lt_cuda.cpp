@@ -66,7 +66,7 @@ bool stored_of(const View& v, Stored& s) {
   return false;
 }
 
-cudaDataType_t type_of(DType t) { return t == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t type_of(DType t) { return t == DType::kF32 ? CUDA_R_32F : t == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF; }
 
 uint32_t alignment_of(const View& v, const Stored& s) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(v.data) | static_cast<uint64_t>(s.pitch * item_size(v.dtype)) |

@@ -164,7 +164,7 @@ void stream(int64_t steps, const float* a, const Operand& b, int64_t columns, co
   alignas(64) float packed[kChunk * kColumns];
   StreamSums<R> sums;
   int64_t k = 0;
-  if (b.step == 1 && columns == kColumns)
+  if (b.step == 1 && columns == kColumns && b.dtype != DType::kF16)
     k = b.dtype == DType::kBF16 ? stream_squares<R, bf16>(sums, steps, a, b)
                                 : stream_squares<R, float>(sums, steps, a, b);
   for (; k < steps; k += kChunk) {

@@ -1,7 +1,7 @@
 // How the CPU matrix product packs its operands: a micro-panel holds a few lines (rows of A or columns of B) over a
 // block of K as f32, element (line i, step k) at to[k * pitch + i]. Lines contiguous along K are transposed in
-// registers, lines next to each other are copied, others are gathered; bf16 is widened on the way. For matmul_cpu.cpp
-// only.
+// registers, lines next to each other are copied, others are gathered; bf16 and f16 are widened on the way. For
+// matmul_cpu.cpp only.
 #pragma once
 
 #include "tally/ops/matmul_kernels.h"
@@ -136,6 +136,14 @@ void pack_steps(float* to, int64_t pitch, const T* from, int64_t step, int64_t l
   }
 }
 
+// Whatever the strides: along the lines where they are next to each other, else along K.
+void pack_f16(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
+  const f16* from = reinterpret_cast<const f16*>(x.data);
+  if (x.line == 1) return pack_steps(to, pitch, from, x.step, lines, steps);
+  for (int64_t i = 0; i < lines; ++i)
+    for (int64_t k = 0; k < steps; ++k) to[k * pitch + i] = to_float(from[i * x.line + k * x.step]);
+}
+
 template <class T, int kPitch>
 void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
   const T* from = reinterpret_cast<const T*>(x.data);
@@ -160,8 +168,10 @@ void pack_typed(float* to, int64_t pitch, const Operand& x, int64_t lines, int64
   }
 }
 
+// f16 is gathered, where bf16 and f32 are transposed in registers.
 template <int kPitch>
 void pack(float* to, int64_t pitch, const Operand& x, int64_t lines, int64_t steps) {
+  if (x.dtype == DType::kF16) return pack_f16(to, pitch, x, lines, steps);
   x.dtype == DType::kBF16 ? pack_typed<bf16, kPitch>(to, pitch, x, lines, steps)
                           : pack_typed<float, kPitch>(to, pitch, x, lines, steps);
 }

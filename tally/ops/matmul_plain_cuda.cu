@@ -18,6 +18,7 @@ struct Any {
     const int64_t at = i * row + j * column;
     if (dtype == DType::kF32) return static_cast<N>(reinterpret_cast<const float*>(data)[at]);
     if (dtype == DType::kBF16) return static_cast<N>(to_float(reinterpret_cast<const bf16*>(data)[at]));
+    if (dtype == DType::kF16) return static_cast<N>(to_float(reinterpret_cast<const f16*>(data)[at]));
     return static_cast<N>(reinterpret_cast<const double*>(data)[at]);
   }
   template <class N>
@@ -26,6 +27,7 @@ struct Any {
     const int64_t at = i * row + j * column;
     if (dtype == DType::kF32) reinterpret_cast<float*>(to)[at] = static_cast<float>(x);
     if (dtype == DType::kBF16) store_one(reinterpret_cast<bf16*>(to) + at, static_cast<float>(x));
+    if (dtype == DType::kF16) reinterpret_cast<f16*>(to)[at] = to_f16(static_cast<float>(x));
     if (dtype == DType::kF64) reinterpret_cast<double*>(to)[at] = x;
   }
 };

@@ -4,6 +4,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -17,7 +18,7 @@ void check_parameter(const char* op, const char* what, const Tensor& x, const Te
   if (p.sizes() != Dims(x.size(-1)))
     fail("{}: {} of shape {} does not fit the last axis of {}", op, what, str(p.sizes()), str(x.sizes()));
   if (p.device() != x.device()) fail("{}: devices {} and {} differ", op, name_of(x.device()), name_of(p.device()));
-  if (p.dtype() != x.dtype() && !(x.dtype() == DType::kBF16 && p.dtype() == DType::kF32))
+  if (p.dtype() != x.dtype() && !(is_half(x.dtype()) && p.dtype() == DType::kF32))
     fail("{}: {} of dtype {} does not go with {}", op, what, name_of(p.dtype()), name_of(x.dtype()));
 }
 
@@ -95,11 +96,18 @@ void add_gradients(Backward& b, bool residual, NormGradients g) {
   b.add(kBias, std::move(g.dbias), g.add_bias);
 }
 
+// A tensor that may be missing in f32.
+Tensor in_f32(const Tensor& t) { return t.defined() ? to(t, DType::kF32) : t; }
+
 ResidualNorm layer_norm_of(const char* op, const Tensor& x, const Tensor& residual, const Tensor& weight,
                            const Tensor& bias, double eps) {
   check_input(op, x, eps);
   check_parameter(op, "weight", x, weight);
   check_parameter(op, "bias", x, bias);
+  if (widens_f16(x)) {
+    const Tensor sum = residual.defined() ? add(x, residual) : x;
+    return {to(layer_norm_of(op, in_f32(sum), {}, in_f32(weight), in_f32(bias), eps).y, x.dtype()), sum};
+  }
   ResidualNorm out = outputs_of(x, residual);
   const Tensor mean = row_numbers(x), rstd = row_numbers(x);
   launch(&Kernels::layer_norm, LayerNormArgs{x.raw(), raw_or_none(weight), raw_or_none(bias), out.y.raw(), mean.raw(),
@@ -121,6 +129,10 @@ ResidualNorm layer_norm_of(const char* op, const Tensor& x, const Tensor& residu
 ResidualNorm rms_norm_of(const char* op, const Tensor& x, const Tensor& residual, const Tensor& weight, double eps) {
   check_input(op, x, eps);
   check_parameter(op, "weight", x, weight);
+  if (widens_f16(x)) {
+    const Tensor sum = residual.defined() ? add(x, residual) : x;
+    return {to(rms_norm_of(op, in_f32(sum), {}, in_f32(weight), eps).y, x.dtype()), sum};
+  }
   ResidualNorm out = outputs_of(x, residual);
   const Tensor rstd = row_numbers(x), no_bias;
   launch(&Kernels::rms_norm, RmsNormArgs{x.raw(), raw_or_none(weight), out.y.raw(), rstd.raw(), eps,

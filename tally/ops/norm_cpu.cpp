@@ -1,6 +1,6 @@
 // LayerNorm and RMSNorm on the CPU, a few rows at a time: one reading for their sums, LayerNorm's second for the
 // variance while they are in the cache, and one to write. The variance is the mean of squares around the mean. Squares
-// are f32 also for bf16.
+// are f32 also for bf16 and f16.
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/row_loops.h"
 #include "tally/ops/simd_math.h"
@@ -27,7 +27,13 @@ const View& normed_of(const A& a) {
 }
 
 // x as it is after a store to memory.
-TALLY_INLINE Vec rounded(Vec x, bool half) { return half ? widen(narrow(x)) : x; }
+TALLY_INLINE Vec rounded(Vec x, DType t) {
+  if (t == DType::kBF16) return widen(narrow(x));
+  if (t != DType::kF16) return x;
+  f16 stored[kLanes];
+  store(stored, x);
+  return load(stored);
+}
 
 double f64_at(const View& v, int64_t i) { return v.ptr<double>()[i * v.stride.v[0]]; }
 double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) : 1.0; }
@@ -197,10 +203,10 @@ void dx_row(const Gradient& a, const View& weight, int64_t row) {
     return fmadd((in[1] - mean) * rstd, slope, in[0] * in[2] - h_mean) * rstd;
   };
   if (norm_has(a.grad_sum)) {
-    const bool half = a.dx.dtype == DType::kBF16;
+    const DType stored = a.dx.dtype;
     const Row rows[5] = {row_of(a.dx, row), inputs[0], inputs[1], inputs[2], row_of(a.grad_sum, row)};
     return over_row<1, 4>(rows, n,
-                          [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[3] + rounded(dx(in), half); });
+                          [&](const Vec* in, Vec* out, int, int64_t) { out[0] = in[3] + rounded(dx(in), stored); });
   }
   const Row rows[4] = {row_of(a.dx, row), inputs[0], inputs[1], inputs[2]};
   over_row<1, 3>(rows, n, [&](const Vec* in, Vec* out, int, int64_t) { out[0] = dx(in); });

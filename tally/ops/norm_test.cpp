@@ -33,6 +33,7 @@ N stored(N x, DType dtype) {
   if constexpr (!std::is_same_v<N, Counted>) {
     if (dtype == DType::kF32) return static_cast<N>(static_cast<float>(x));
     if (dtype == DType::kBF16) return static_cast<N>(to_float(to_bf16(static_cast<float>(x))));
+    if (dtype == DType::kF16) return static_cast<N>(to_float(to_f16(static_cast<float>(x))));
   }
   return x;
 }

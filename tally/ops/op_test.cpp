@@ -74,9 +74,7 @@ void VerifyLaunches::before(const char* name, const void* args) {
 
 namespace {
 
-double epsilon_of(DType t) {
-  return t == DType::kF64 ? 0x1p-52 : t == DType::kF32 ? 0x1p-23 : t == DType::kBF16 ? 0x1p-7 : 0.0;
-}
+double epsilon_of(DType t) { return is_float(t) ? finfo(t).eps : 0.0; }
 
 // max |error| <= 2 * max |naive error| + a few units in the last place of the largest value.
 void compare(const char* name, size_t which, const View& on_device, const std::vector<double>& truth,

@@ -16,6 +16,7 @@ namespace {
 
 void check_adamw(const AdamwTensors& t) {
   for (const Tensor* x : {&t.param, &t.grad, &t.m, &t.v}) require_float("adamw_step", *x);
+  for (const Tensor* x : {&t.param, &t.grad}) refuse_f16("adamw_step", *x);
   const bool f64 = t.param.dtype() == DType::kF64;
   const DType state = f64 ? DType::kF64 : DType::kF32;
   if (t.m.dtype() != state || t.v.dtype() != state || (t.grad.dtype() == DType::kF64) != f64)
@@ -82,6 +83,7 @@ Tensor squares_of(const std::vector<Tensor>& all) {
   int64_t chunks = 0;
   for (const Tensor& x : all) {
     require_float("sum_squares", x);
+    refuse_f16("sum_squares", x);
     if (x.device() != all[0].device())
       fail("sum_squares: devices {} and {} differ", name_of(x.device()), name_of(all[0].device()));
     chunks += sum_squares_chunks(x.numel());
@@ -114,7 +116,7 @@ Tensor squares_of(const std::vector<Tensor>& all) {
 void step_totals(const Tensor& squares, const Tensor& losses, double max_norm, const Tensor& totals) {
   require_float("step_totals", losses);
   TALLY_ASSERT(squares.dtype() == DType::kF64 && totals.dtype() == DType::kF64 && totals.is_contiguous() &&
-               totals.numel() == 3 && squares.dim() == 1 && losses.dim() == 1 && losses.dtype() != DType::kBF16);
+               totals.numel() == 3 && squares.dim() == 1 && losses.dim() == 1 && !is_half(losses.dtype()));
   launch(&Kernels::step_totals, StepTotalsArgs{squares.raw(), losses.raw(), totals.raw(), max_norm});
 }
 

@@ -4,6 +4,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -83,6 +84,13 @@ Tensor scaled_sum(const Tensor& x, int mask, bool keepdim, double scale) {
 }  // namespace
 
 void reduce_(ReduceOp op, const Tensor& x, const Tensor& out, double scale) {
+  if (widens_f16(x)) {
+    const Tensor x32 = to(x.detach(), DType::kF32);
+    if (out.dtype() == DType::kF32) return reduce_(op, x32, out, scale);
+    const Tensor wide = Tensor::empty(out.sizes(), DType::kF32, out.device(), Category::kWorkspace);
+    reduce_(op, x32, wide, scale);
+    return copy_(out, wide);
+  }
   ReduceArgs args{x.raw(), out.raw(), op, scale, {}};
   Tensor scratch;
   if (const int64_t n = reduce_scratch(args.x, args.out, target_of(x.device())); n > 0) {
@@ -105,6 +113,7 @@ Tensor mean(const Tensor& x, const Dims& axes, bool keepdim) {
 
 Tensor max(const Tensor& x, const Dims& axes, bool keepdim) {
   const int mask = axes_mask("max", x, axes);
+  if (widens_f16(x)) return to(max(to(x, DType::kF32), axes, keepdim), x.dtype());
   if (reduced_count(x, mask) == 0) fail("max: no elements to compare in shape {}", str(x.sizes()));
   Tensor y = reduced(ReduceOp::kMax, x, mask, keepdim, 1.0);
   record(

@@ -53,9 +53,7 @@ const float* block_of(const View& x, int64_t base, const Space& s, int64_t start
     const int64_t r = (start + done) / s.n, from = (start + done) % s.n;
     const int64_t k = s.n - from < m - done ? s.n - from : m - done;
     const int64_t at = base + row_offset(s.outer, r) + from * s.step;
-    for (int64_t j = 0; j < k; ++j)
-      buffer[done + j] =
-          x.dtype == DType::kF32 ? x.ptr<float>()[at + j * s.step] : to_float(x.ptr<bf16>()[at + j * s.step]);
+    for (int64_t j = 0; j < k; ++j) buffer[done + j] = float_at(x, at + j * s.step);
     done += k;
   }
   for (int64_t j = m; j % kLanes != 0; ++j) buffer[j] = neutral;
@@ -213,7 +211,7 @@ void max_backward(const MaxBackwardArgs& a) {
   const Space reduced = space_of(a.x, a.max, true), kept = space_of(a.x, a.max, false);
   const Space reduced_dx = space_of(a.dx, a.max, true), kept_dx = space_of(a.dx, a.max, false);
   const Space max = space_of(a.max, a.max, false), grad = space_of(a.grad, a.max, false);
-  with_float(a.x.dtype, [&](auto type) {
+  with_any_float(a.x.dtype, [&](auto type) {
     using T = decltype(type);
     parallel_for(kept.rows * kept.n, row_grain(reduced.rows * reduced.n), [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)

@@ -32,6 +32,7 @@ namespace {
 
 void check(const Tensor& x, const Tensor& table, int64_t first_row) {
   require_float("rope", x);
+  refuse_f16("rope", x);
   if (x.dim() != 4) fail("rope: x has shape {}, not (B, T, H, D)", str(x.sizes()));
   if (!table.defined() || table.dtype() != DType::kF32 || table.dim() != 3 || table.size(2) != 2)
     fail("rope: the table must be f32 of shape (positions, D/2, 2), as rope_table makes it");

@@ -43,7 +43,7 @@ TALLY_INLINE Vec from_bits(VecU x) { return __builtin_bit_cast(Vec, x); }
 TALLY_INLINE Vec broadcast(float x) { return x - Vec{}; }
 TALLY_INLINE VecU broadcast_u(uint32_t x) { return x - VecU{}; }
 
-// ---- loads and stores: any alignment; bf16 is widened exactly and rounded to nearest even
+// ---- loads and stores: any alignment; bf16 and f16 are widened exactly and rounded to nearest even
 
 TALLY_INLINE Vec load(const float* p) {
   Vec x;
@@ -81,6 +81,29 @@ TALLY_INLINE void store(bf16* p, Vec x) {
   __builtin_memcpy(p, &y, sizeof y);
 }
 
+#if defined(TALLY_SIMD_V4)
+TALLY_INLINE Vec load(const f16* p) {
+  return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TALLY_INLINE void store(f16* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_maskz_cvtps_ph(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(TALLY_SIMD_V3)
+TALLY_INLINE Vec load(const f16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+TALLY_INLINE void store(f16* p, Vec x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+TALLY_INLINE Vec load(const f16* p) {
+  Vec x;
+  for (int i = 0; i < kLanes; ++i) x[i] = to_float(p[i]);
+  return x;
+}
+TALLY_INLINE void store(f16* p, Vec x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = to_f16(x[i]);
+}
+#endif
+
 // The first n lanes (0 <= n < kLanes), the others zero; nothing behind p[n - 1] is touched.
 #if defined(TALLY_SIMD_V4)
 TALLY_INLINE Vec load_partial(const float* p, int64_t n) {
@@ -117,6 +140,11 @@ TALLY_INLINE Vec load_partial(const bf16* p, int64_t n) {
   return widen(x);
 }
 #endif
+TALLY_INLINE Vec load_partial(const f16* p, int64_t n) {
+  Vec x{};
+  for (int64_t i = 0; i < n; ++i) x[i] = to_float(p[i]);
+  return x;
+}
 TALLY_INLINE void store_partial(bf16* p, Vec x, int64_t n) {
   const VecU16 y = narrow(x);
   for (int64_t i = 0; i < n; ++i) p[i].bits = y[i];
@@ -125,8 +153,10 @@ TALLY_INLINE void store_partial(bf16* p, Vec x, int64_t n) {
 // The same names on one element, so that a kernel's tail can be a scalar loop.
 TALLY_INLINE float load_one(const float* p) { return *p; }
 TALLY_INLINE float load_one(const bf16* p) { return to_float(*p); }
+TALLY_INLINE float load_one(const f16* p) { return to_float(*p); }
 TALLY_INLINE void store_one(float* p, float x) { *p = x; }
 TALLY_INLINE void store_one(bf16* p, float x) { *p = to_bf16(x); }
+TALLY_INLINE void store_one(f16* p, float x) { *p = to_f16(x); }
 
 // ---- a * b + c rounded once
 

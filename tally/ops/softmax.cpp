@@ -5,6 +5,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -23,6 +24,7 @@ View with_last(const Tensor& x, int axis) {
 Tensor softmax(const Tensor& x, int axis) {
   require_float("softmax", x);
   axis = normalize_axis(axis, x.dim(), "softmax");
+  if (widens_f16(x)) return to(softmax(to(x, DType::kF32), axis), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis)});
   record(

@@ -12,9 +12,9 @@ namespace tally {
 namespace {
 
 // A fresh contiguous copy of x's values in dtype; not recorded.
-Tensor copied(const Tensor& x, DType dtype, Category category) {
+Tensor copied(const Tensor& x, DType dtype, Category category, bool saturate = true) {
   Tensor y = Tensor::empty(x.sizes(), dtype, x.device(), category);
-  launch(&Kernels::copy, CopyArgs{x.raw(), y.raw()});
+  copy_(y, x, saturate);
   return y;
 }
 
@@ -164,9 +164,9 @@ Tensor contiguous(const Tensor& x) {
   return y;
 }
 
-Tensor to(const Tensor& x, DType dtype) {
+Tensor to(const Tensor& x, DType dtype, bool saturate) {
   if (x.dtype() == dtype) return x;
-  Tensor y = copied(x, dtype, Category::kActivation);
+  Tensor y = copied(x, dtype, Category::kActivation, saturate);
   if (is_float(dtype) && is_float(x.dtype()))
     record(y, {x}, {}, [](Backward& t) { t.add(0, copied(t.grad(), t.gradient_dtype(0), t.category(0))); });
   return y;

@@ -135,7 +135,6 @@ MatmulResult bench_matmul(const MatmulCase& p, const std::string& dtype, Device 
   if (dtype == "tf32" && device.kind != DeviceKind::kCuda)
     fail("tf32 is of CUDA's cards; products on {} are of f32 or bf16", name_of(device));
   const LedgerGuard ledger;
-  const NoGrad quiet;
   const Precision precision(dtype == "tf32" ? MatmulPrecision::kTf32 : MatmulPrecision::kF32);
   const DType type = dtype == "bf16" ? DType::kBF16 : DType::kF32;
   const bool weight_gradient = p.pass == Pass::kWeightGradient;
