@@ -1,5 +1,8 @@
-"""Size: the shape of a tensor, a tuple of ints."""
+"""Size: the shape of a tensor, a tuple of ints; and what ops with two results return."""
+import collections
 import math
+
+ValuesIndices = collections.namedtuple("ValuesIndices", ["values", "indices"])
 
 
 class Size(tuple):
