@@ -52,6 +52,6 @@ TALLY_INLINE uint64_t random_below(uint64_t seed, uint64_t stream, uint64_t inde
 }
 
 // Streams: a purpose each, so that no two parts of a run share numbers.
-enum class RandomStream : uint64_t { kInit = 1, kData = 2, kSample = 3, kDropout = 1ull << 32 };
+enum class RandomStream : uint64_t { kInit = 1, kData = 2, kSample = 3, kDropout = 1ull << 32, kDraws = 1ull << 63 };
 
 }  // namespace tally

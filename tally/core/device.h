@@ -82,6 +82,10 @@ struct DeviceInfo {
 };
 int cuda_device_count();  // 0 without a driver
 DeviceInfo device_info(Device d);
+// torch.cuda's names: device_count(), is_available(), get_device_properties(i).
+inline int device_count() { return cuda_device_count(); }
+inline bool is_available() { return cuda_device_count() > 0; }
+inline DeviceInfo get_device_properties(int index = 0) { return device_info(cuda_device(index)); }
 
 namespace detail {
 // Memory of device `index` straight from the driver; null when there is no more.

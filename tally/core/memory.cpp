@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -82,6 +83,7 @@ class Pool {
   int64_t damaged() const { return damaged_; }
 
   BlockCounts counts;
+  std::atomic<int64_t> external{0};
 
  private:
   bool on_cpu() const { return device_.kind == DeviceKind::kCpu; }
@@ -188,6 +190,9 @@ void give_pinned_block(void* block, int64_t bytes, Category category) {
 }
 
 const BlockCounts& blocks_of(Device device) { return pool_of(device).counts; }
+
+int64_t external_bytes(Device device) { return pool_of(device).external; }
+void count_external(Device device, int64_t bytes) { pool_of(device).external += bytes; }
 
 void reset_block_peak(Device device) {
   BlockCounts& c = pool_of(device).counts;

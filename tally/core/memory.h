@@ -43,6 +43,10 @@ inline const BlockCounts& cpu_blocks() { return blocks_of(kCpu); }
 // Bytes of the device's live blocks, as torch.cuda.memory_allocated.
 inline int64_t memory_allocated(Device device) { return blocks_of(device).live; }
 
+// Bytes of live tensors on memory that others own (DLPack): in no other count. Charged by Storage.
+int64_t external_bytes(Device device = kCpu);
+void count_external(Device device, int64_t bytes);
+
 // A number for where the device's blocks lie: equal numbers mean that the same takes get the same addresses.
 uint64_t block_fingerprint(Device device);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "tally/base/error.h"
 #include "tally/core/device.h"
@@ -50,7 +51,25 @@ Storage::Storage(int64_t bytes, Device device, Category category, bool pinned)
   ledger_->charge(category_, bytes_);
 }
 
+Storage::Storage(void* data, int64_t bytes, Device device, bool pinned, void* owner, void (*give_back)(void*))
+    : data_(data),
+      bytes_(0),
+      used_(bytes),
+      device_(device),
+      category_(Category::kData),
+      pinned_(pinned),
+      owner_(owner),
+      give_back_(give_back) {
+  count_external(device, bytes);
+}
+
 Storage::~Storage() {
+  if (give_back_ != nullptr) {
+    if (device_.kind == DeviceKind::kCuda) synchronize(device_);  // the owner may not know our order of work
+    count_external(device_, -used_);
+    give_back_(owner_);
+    return;
+  }
   ledger_->charge(category_, -bytes_);
   pinned_ ? give_pinned_block(data_, bytes_, category_) : give_block(device_, data_, bytes_, category_);
 }
@@ -79,6 +98,27 @@ Tensor Tensor::made(const Dims& size, DType dtype, Device device, Category categ
   return t;
 }
 
+Tensor Tensor::external(void* data, const Dims& size, const Dims& stride, DType dtype, Device device, bool pinned,
+                        void* owner, void (*give_back)(void*)) {
+  TALLY_ASSERT(size.rank == stride.rank && give_back != nullptr);
+  checked_bytes(size, dtype);
+  int64_t last = 0;
+  bool inside = true;
+  for (int i = 0; i < size.rank; ++i) {
+    int64_t reach;
+    TALLY_ASSERT(stride[i] >= 0);
+    inside = !__builtin_mul_overflow(std::max<int64_t>(size[i] - 1, 0), stride[i], &reach) &&
+             !__builtin_add_overflow(last, reach, &last) && inside;
+  }
+  if (!inside || last > std::numeric_limits<int64_t>::max() / 16)
+    fail("a tensor of shape {} with strides {} is larger than any memory", str(size), str(stride));
+  Tensor t;
+  const int64_t bytes = size.numel() == 0 ? 0 : (last + 1) * item_size(dtype);
+  t.storage_ = Ref<Storage>(new Storage(data, bytes, device, pinned, owner, give_back));
+  t.size_ = size, t.stride_ = stride, t.dtype_ = dtype;
+  return t;
+}
+
 Tensor Tensor::from(const std::vector<float>& values, const Dims& size) { return copy_in(values, size, DType::kF32); }
 Tensor Tensor::from(const std::vector<double>& values, const Dims& size) { return copy_in(values, size, DType::kF64); }
 Tensor Tensor::from(const std::vector<int32_t>& values, const Dims& size) { return copy_in(values, size, DType::kI32); }
@@ -91,7 +131,33 @@ View Tensor::raw() const {
   return v;
 }
 
-std::vector<double> Tensor::to_vector() const {
+namespace {
+
+int64_t read_integer(const void* p, DType t, int64_t at) {
+  switch (t) {
+    case DType::kI64:
+      return static_cast<const int64_t*>(p)[at];
+    case DType::kBool:
+      return static_cast<const uint8_t*>(p)[at] != 0;
+    default:  // 53 bits hold the others
+      return static_cast<int64_t>(read_number(p, t, at));
+  }
+}
+
+template <class T>
+T read_as(const void* p, DType t, int64_t at) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return read_number(p, t, at) != 0;
+  } else {
+    if (std::is_integral_v<T> && !is_floating(t)) return static_cast<T>(read_integer(p, t, at));
+    return static_cast<T>(read_number(p, t, at));
+  }
+}
+
+}  // namespace
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
   if (device().kind == DeviceKind::kMeta) fail("a {} tensor has no values to read", name_of(device()));
   View v = raw();
   std::vector<char> host;
@@ -102,25 +168,54 @@ std::vector<double> Tensor::to_vector() const {
     copy_bytes(host.data(), kCpu, v.data, device(), static_cast<int64_t>(host.size()));
     v.data = host.data();
   }
-  std::vector<double> out;
+  std::vector<T> out;
   out.reserve(static_cast<size_t>(numel()));
   Dims index;
   index.rank = dim();
+  int64_t offset = 0;
   for (int64_t n = numel(); n > 0; --n) {
-    int64_t offset = 0;
-    for (int i = 0; i < dim(); ++i) offset += index[i] * stride_[i];
-    out.push_back(read_number(v.data, v.dtype, offset));
-    for (int i = dim() - 1; i >= 0 && ++index[i] == size_[i]; --i) index[i] = 0;
+    out.push_back(read_as<T>(v.data, v.dtype, offset));
+    for (int i = dim() - 1; i >= 0; --i) {
+      offset += stride_[i];
+      if (++index[i] < size_[i]) break;
+      offset -= index[i] * stride_[i], index[i] = 0;
+    }
   }
   return out;
 }
 
-double Tensor::item() const {
+template <class T>
+T Tensor::item() const {
   if (numel() != 1) fail("item: a tensor of shape {} has {} elements, not one", str(size_), numel());
-  return to_vector()[0];
+  return to_vector<T>()[0];
+}
+
+template std::vector<bool> Tensor::to_vector() const;
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+template bool Tensor::item() const;
+template float Tensor::item() const;
+template double Tensor::item() const;
+template int32_t Tensor::item() const;
+template int64_t Tensor::item() const;
+
+std::vector<double> Tensor::to_vector() const { return to_vector<double>(); }
+double Tensor::item() const { return item<double>(); }
+
+bool Tensor::is_nonzero() const {
+  if (numel() != 1)
+    fail("the truth of a tensor of {} is ambiguous: shape {}; use any() or all()",
+         numel() == 0 ? "no values" : "more than one value", str(size_));
+  return item<bool>();
 }
 
 Tensor Tensor::alias(const Dims& size, const Dims& stride, int64_t offset) const {
+  return alias(dtype_, size, stride, offset);
+}
+
+Tensor Tensor::alias(DType dtype, const Dims& size, const Dims& stride, int64_t offset) const {
   TALLY_ASSERT(size.rank == stride.rank);
   int64_t low = offset, high = offset;
   bool inside = true, empty = false;
@@ -131,10 +226,10 @@ Tensor Tensor::alias(const Dims& size, const Dims& stride, int64_t offset) const
     inside = inside && !__builtin_mul_overflow(size[i] - 1, stride[i], &reach) &&
              !__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
   }
-  if (!empty && (!inside || low < 0 || high >= storage_->used() / element_size()))
+  if (!empty && (!inside || low < 0 || high >= storage_->used() / item_size(dtype)))
     fail("a view of shape {} with strides {} at offset {} reaches outside its storage", str(size), str(stride), offset);
   Tensor t = detach();
-  t.size_ = size, t.stride_ = stride, t.offset_ = offset;
+  t.size_ = size, t.stride_ = stride, t.offset_ = offset, t.dtype_ = dtype;
   return t;
 }
 

@@ -20,6 +20,9 @@ class Storage {
  public:
   std::atomic<int32_t> references{0};
   Storage(int64_t bytes, Device device, Category category, bool pinned = false);
+  // Memory of another owner, who is told by `give_back(owner)` when the last tensor on it is gone. It is no block of
+  // ours: charged to no ledger and in no count but external_bytes().
+  Storage(void* data, int64_t bytes, Device device, bool pinned, void* owner, void (*give_back)(void*));
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage();
@@ -30,6 +33,7 @@ class Storage {
   Device device() const { return device_; }
   Category category() const { return category_; }
   bool pinned() const { return pinned_; }  // in page-locked memory
+  bool external() const { return give_back_ != nullptr; }
 
  private:
   void* data_;
@@ -38,6 +42,8 @@ class Storage {
   Category category_;
   bool pinned_;
   Ref<Ledger> ledger_;
+  void* owner_ = nullptr;
+  void (*give_back_)(void* owner) = nullptr;
 };
 
 class Tensor {
@@ -49,6 +55,9 @@ class Tensor {
                       Category category = Category::kActivation);
   // On the CPU in page-locked memory, which a card copies beside its other work; where there is no card, ordinary.
   static Tensor empty_pinned(const Dims& size, DType dtype, Category category = Category::kActivation);
+  // On memory of another owner (Storage), from `data` on; strides are not negative.
+  static Tensor external(void* data, const Dims& size, const Dims& stride, DType dtype, Device device, bool pinned,
+                         void* owner, void (*give_back)(void*));
   // Contiguous copies of host values (CPU only).
   static Tensor from(const std::vector<float>& values, const Dims& size);
   static Tensor from(const std::vector<double>& values, const Dims& size);
@@ -61,7 +70,9 @@ class Tensor {
   int64_t size(int axis) const { return size_[normalize_axis(axis, size_.rank, "size")]; }
   int64_t stride(int axis) const { return stride_[normalize_axis(axis, size_.rank, "stride")]; }
   int64_t numel() const { return size_.numel(); }
+  int64_t nbytes() const { return numel() * element_size(); }
   int64_t storage_offset() const { return offset_; }
+  void* data_ptr() const { return raw().data; }  // of the first element; null on meta
   DType dtype() const { return dtype_; }
   Device device() const { return storage_->device(); }
   Category category() const { return storage_->category(); }
@@ -80,9 +91,19 @@ class Tensor {
   // Values in logical order (any float or integer dtype), copied from the device; item() needs exactly one element.
   std::vector<double> to_vector() const;
   double item() const;
+  // The same as T = bool, float, double, int32_t or int64_t: integers come exactly, where a double has 53 bits.
+  template <class T>
+  std::vector<T> to_vector() const;
+  template <class T>
+  T item() const;
+  // Whether the one element is not zero; a tensor of more or of no elements is an Error. bool(t) is the same.
+  bool is_nonzero() const;
+  explicit operator bool() const { return is_nonzero(); }
 
   // The same storage seen otherwise; not recorded. Bounds are checked against the storage.
   Tensor alias(const Dims& size, const Dims& stride, int64_t offset) const;
+  // The bytes seen as another dtype: strides and offset count its elements.
+  Tensor alias(DType dtype, const Dims& size, const Dims& stride, int64_t offset) const;
 
   // Tape.
   Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
@@ -104,6 +125,8 @@ class Tensor {
   int output_ = 0;
 };
 
+// On one storage, whatever the offsets.
+inline bool same_storage(const Tensor& a, const Tensor& b) { return a.shares_storage(b); }
 Dims contiguous_strides(const Dims& size);
 
 }  // namespace tally

@@ -15,7 +15,8 @@ namespace {
 Tensor checked_targets(const Tensor& targets, int64_t classes, int64_t ignore_index) {
   const Tensor flat = flat_index(targets);
   const int64_t at = first_outside(flat, classes, &ignore_index);
-  if (at >= 0) fail("cross_entropy: target {} at position {} is outside 0..{}", index_value(flat, at), at, classes - 1);
+  if (at >= 0)
+    fail_index("cross_entropy: target {} at position {} is outside 0..{}", index_value(flat, at), at, classes - 1);
   return flat;
 }
 

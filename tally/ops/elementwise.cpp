@@ -38,7 +38,7 @@ Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
 }
 
 Tensor broadcast_to(const Tensor& x, const Dims& size) {
-  if (x.sizes() == size) return x.detach();
+  if (x.sizes() == size) return x;
   if (size.rank < x.dim()) fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
   Dims stride;
   stride.rank = size.rank;
@@ -48,7 +48,10 @@ Tensor broadcast_to(const Tensor& x, const Dims& size) {
       fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
     stride[size.rank - i] = there ? x.strides()[x.dim() - i] : 0;
   }
-  return x.alias(size, stride, x.storage_offset());
+  Tensor y = x.alias(size, stride, x.storage_offset());
+  record(y, {x}, {},
+         [](Backward& b) { b.add(0, sum_to(b.grad(), b.input(0).size, b.category(0), b.gradient_dtype(0))); });
+  return y;
 }
 
 Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType dtype) {

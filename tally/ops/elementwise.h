@@ -43,7 +43,7 @@ void add_(const Tensor& into, const Tensor& x);
 
 // Shape of a pair after broadcasting. Throws Error naming op and both shapes.
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
-// x seen with `size` (axes of stride 0 where it broadcasts); not recorded.
+// x seen with `size` (axes of stride 0 where it broadcasts), with its gradient.
 Tensor broadcast_to(const Tensor& x, const Dims& size);
 // Sums the axes over which a gradient of `gradient`'s shape was broadcast from `size`, into `dtype` (the gradient's
 // own, or f32 for one of bf16); the gradient itself where there is nothing to sum.

@@ -120,14 +120,9 @@ __device__ __forceinline__ void store_chunk(void* data, int64_t at, int64_t step
   }
 }
 
-// `half`: 16 bits a number, of bf16 or with `f16` of f16.
-__device__ __forceinline__ void unpack(const Raw& r, bool half, bool f16, float (&x)[kChunk]) {
+__device__ __forceinline__ void unpack(const Raw& r, bool bf16, float (&x)[kChunk]) {
   const uint32_t w[kChunk] = {r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w};
-  if (f16) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i)
-      asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(static_cast<uint16_t>(w[i / 2] >> (i % 2 * 16))));
-  } else if (half) {
+  if (bf16) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(i % 2 == 0 ? w[i / 2] << 16 : w[i / 2] & 0xFFFF0000u);
   } else {
@@ -135,13 +130,9 @@ __device__ __forceinline__ void unpack(const Raw& r, bool half, bool f16, float 
     for (int i = 0; i < kChunk; ++i) x[i] = __uint_as_float(w[i]);
   }
 }
-__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half, bool f16) {
+__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool bf16) {
   uint32_t w[kChunk] = {};
-  if (f16) {
-#pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i)
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
-  } else if (half) {
+  if (bf16) {
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i)  // the first operand becomes the upper half
       asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
@@ -150,6 +141,39 @@ __device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half, bool f1
     for (int i = 0; i < kChunk; ++i) w[i] = __float_as_uint(x[i]);
   }
   return {make_uint4(w[0], w[1], w[2], w[3]), make_uint4(w[4], w[5], w[6], w[7])};
+}
+
+// A chunk of f16 becomes one of f32 in place and back: apart from the above, which the compiler does without a branch.
+__device__ __forceinline__ void widen_pair(uint32_t w, uint32_t& low, uint32_t& high) {
+  asm("{.reg .f16 l, h; .reg .f32 x, y; mov.b32 {l, h}, %2; cvt.f32.f16 x, l; cvt.f32.f16 y, h; mov.b32 %0, x; "
+      "mov.b32 %1, y;}"
+      : "=r"(low), "=r"(high)
+      : "r"(w));
+}
+__device__ __forceinline__ void widen_f16(Raw& r) {
+  widen_pair(r.a.w, r.b.z, r.b.w), widen_pair(r.a.z, r.b.x, r.b.y);
+  const uint32_t x = r.a.x;
+  widen_pair(r.a.y, r.a.z, r.a.w), widen_pair(x, r.a.x, r.a.y);
+}
+__device__ __forceinline__ uint32_t narrow_pair(uint32_t low, uint32_t high) {
+  uint32_t w;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+  return w;
+}
+__device__ __forceinline__ void narrow_f16(Raw& r) {
+  r.a.x = narrow_pair(r.a.x, r.a.y), r.a.y = narrow_pair(r.a.z, r.a.w);
+  r.a.z = narrow_pair(r.b.x, r.b.y), r.a.w = narrow_pair(r.b.z, r.b.w);
+}
+// kWidened: chunks of f16 are f32 already.
+template <bool kWidened = false>
+__device__ __forceinline__ void unpack(Raw r, bool half, bool f16, float (&x)[kChunk]) {
+  if (!kWidened && f16) widen_f16(r);
+  unpack(r, half && !f16, x);
+}
+__device__ __forceinline__ Raw pack(const float (&x)[kChunk], bool half, bool f16) {
+  Raw r = pack(x, half && !f16);
+  if (f16) narrow_f16(r);
+  return r;
 }
 
 // ---- the map
@@ -164,7 +188,7 @@ struct Map {
 
 // f.run(in, out) on the numbers of a chunk. `f.kMoves`: one input, one output, bits stay as they are where both are
 // equally wide.
-template <int kOut, int kIn, class F>
+template <int kOut, int kIn, bool kWidened, class F>
 __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, const Raw (&raw)[kIn],
                                           Raw (&result)[kOut]) {
   if (F::kMoves && m.half[0] == m.half[kOut] && m.f16[0] == m.f16[kOut]) {
@@ -173,7 +197,7 @@ __device__ __forceinline__ void run_chunk(const Map<kOut + kIn>& m, const F& f, 
   }
   float x[kIn][kChunk], y[kOut][kChunk];
 #pragma unroll
-  for (int k = 0; k < kIn; ++k) unpack(raw[k], m.half[kOut + k], m.f16[kOut + k], x[k]);
+  for (int k = 0; k < kIn; ++k) unpack<kWidened>(raw[k], m.half[kOut + k], m.f16[kOut + k], x[k]);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
     float in[kIn], out[kOut];
@@ -214,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
       const int64_t at = (first + u * kThreads) * kChunk;
       if (at >= m.flat * kChunk) continue;
       Raw result[kOut];
-      run_chunk<kOut, kIn>(m, f, raw[u], result);
+      run_chunk<kOut, kIn, false>(m, f, raw[u], result);
 #pragma unroll
       for (int k = 0; k < kOut; ++k) store_chunk(m.axes.data[k], at, 1, kChunk, m.half[k], true, result[k]);
     }
@@ -243,13 +267,14 @@ __global__ void __launch_bounds__(kThreads, F::kBlocks)
         constexpr int kFirst = kOut;
         raw[u][k] = load_chunk(m.axes.data[kFirst + k], at[u][kFirst + k], m.axes.stride[kFirst + k][last], valid[u],
                                m.half[kFirst + k], m.vector[kFirst + k]);
+        if (!F::kMoves && m.f16[kFirst + k]) widen_f16(raw[u][k]);  // here, where it needs no register more
       }
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       if (valid[u] == 0) continue;
       Raw result[kOut];
-      run_chunk<kOut, kIn>(m, f, raw[u], result);
+      run_chunk<kOut, kIn, !F::kMoves>(m, f, raw[u], result);
 #pragma unroll
       for (int k = 0; k < kOut; ++k)
         store_chunk(m.axes.data[k], at[u][k], m.axes.stride[k][last], valid[u], m.half[k], m.vector[k], result[k]);

@@ -2,21 +2,28 @@
 // is a clear error at launch.
 #pragma once
 
+#include "tally/ops/allclose_kernels.h"
 #include "tally/ops/attention_kernels.h"
 #include "tally/ops/cache_kernels.h"
+#include "tally/ops/creation_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/embedding_kernels.h"
 #include "tally/ops/gather_kernels.h"
+#include "tally/ops/losses_kernels.h"
 #include "tally/ops/matmul_kernels.h"
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
 #include "tally/ops/probe_kernels.h"
 #include "tally/ops/quantize_kernels.h"
+#include "tally/ops/random_kernels.h"
 #include "tally/ops/reduce_kernels.h"
+#include "tally/ops/reduce_plain_kernels.h"
 #include "tally/ops/rope_kernels.h"
+#include "tally/ops/scan_kernels.h"
 #include "tally/ops/softmax_kernels.h"
+#include "tally/ops/sort_kernels.h"
 
 namespace tally {
 
@@ -33,6 +40,19 @@ struct Kernels {
   Kernel<SwigluBackwardArgs> swiglu_backward = nullptr;
   Kernel<ReduceArgs> reduce = nullptr;
   Kernel<MaxBackwardArgs> max_backward = nullptr;
+  Kernel<ReduceBackwardArgs> reduce_backward = nullptr;
+  Kernel<LossArgs> loss = nullptr;
+  Kernel<LossBackwardArgs> loss_backward = nullptr;
+  Kernel<NllArgs> nll = nullptr;
+  Kernel<NllBackwardArgs> nll_backward = nullptr;
+  Kernel<FindOutsideArgs> find_outside = nullptr;
+  Kernel<ReducePlainArgs> reduce_plain = nullptr;
+  Kernel<ArgReduceArgs> arg_reduce = nullptr;
+  Kernel<ProdBackwardArgs> prod_backward = nullptr;
+  Kernel<ScanArgs> scan = nullptr;
+  Kernel<CumprodBackwardArgs> cumprod_backward = nullptr;
+  Kernel<SortArgs> sort = nullptr;
+  Kernel<TopkArgs> topk = nullptr;
   Kernel<MatmulArgs> matmul = nullptr;
   Kernel<LayerNormArgs> layer_norm = nullptr;
   Kernel<LayerNormBackwardArgs> layer_norm_backward = nullptr;
@@ -50,6 +70,9 @@ struct Kernels {
   Kernel<GatherArgs> gather = nullptr;
   Kernel<GatherBackwardArgs> gather_backward = nullptr;
   Kernel<DropoutArgs> dropout = nullptr;
+  Kernel<RandomArgs> random = nullptr;
+  Kernel<SequenceArgs> sequence = nullptr;
+  Kernel<CountUnequalArgs> count_unequal = nullptr;
   Kernel<AttentionArgs> attention = nullptr;
   Kernel<AttentionBackwardArgs> attention_backward = nullptr;
   Kernel<CacheWriteArgs> cache_write = nullptr;

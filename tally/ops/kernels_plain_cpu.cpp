@@ -10,6 +10,16 @@ void add_plain_kernels(Kernels& table) {
   table.quantize_scale = quantize_scale;
   table.quantize = quantize;
   table.dequantize = dequantize;
+  table.reduce_plain = reduce_plain;
+  table.arg_reduce = arg_reduce;
+  table.prod_backward = prod_backward;
+  table.scan = scan;
+  table.cumprod_backward = cumprod_backward;
+  table.sort = sort;
+  table.topk = topk;
+  table.random = random;
+  table.sequence = sequence;
+  table.count_unequal = count_unequal;
 }
 
 }  // namespace tally::isa_plain

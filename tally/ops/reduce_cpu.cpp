@@ -1,8 +1,9 @@
-// Reductions on the CPU. Element number r of an output's reduced elements, in logical order, goes to part r mod 16;
-// the parts are joined in one fixed tree. Where the last axis is reduced a vector holds elements of one output, else
-// neighbouring outputs.
+// Reductions on the CPU. Element number r of an output's reduced elements, in logical order, goes to part r mod 16 of
+// leaf r / 512; leaves are joined in a binary tree (pairwise summation: Higham 1993, "The accuracy of floating point
+// summation"), then the parts in one fixed tree. Where the last axis is reduced a vector holds elements of one output,
+// else neighbouring outputs. One long output is cut into whole subtrees, which threads share.
 #include "tally/ops/reduce_kernels.h"
-#include "tally/ops/row_loops.h"
+#include "tally/ops/reduce_space.h"
 #include "tally/ops/simd_math.h"
 
 namespace tally::TALLY_ISA {
@@ -10,154 +11,299 @@ namespace tally::TALLY_ISA {
 namespace {
 
 constexpr int kParts = 16;
-constexpr int64_t kColumns = 128;  // outputs that are summed side by side
+constexpr int64_t kColumns = 128;   // outputs that are joined side by side
+constexpr int64_t kLeaf = 512;      // elements
+constexpr int kLevels = 14;         // of the tree; the last one is a chain
+constexpr int kGroupLevel = 7;      // a thread's piece of a long output is a subtree of 2^7 leaves
+constexpr int64_t kGroup = kLeaf << kGroupLevel;
 
-// Axes of x of one kind (reduced or kept) without those of size 1, neighbours merged where memory allows: rows of
-// `n` elements `step` apart; `outer` lists the other axes before a dummy last one, as row_offset() wants it.
-struct Space {
-  View outer;
-  int64_t rows, n, step;
-};
+// ---- what the ops do, on numbers and vectors of numbers
 
-Space space_of(const View& x, const View& out, bool reduced) {
-  View v;
-  int rank = 0;
-  for (int axis = 0; axis < x.size.rank; ++axis) {
-    const int64_t size = x.size.v[axis], stride = x.stride.v[axis];
-    if (size == 1 || (size != out.size.v[axis]) != reduced) continue;
-    if (rank > 0 && v.stride.v[rank - 1] == size * stride) {
-      v.size.v[rank - 1] *= size, v.stride.v[rank - 1] = stride;
-    } else {
-      v.size.v[rank] = size, v.stride.v[rank++] = stride;
-    }
-  }
-  if (rank == 0) v.size.v[rank] = 1, v.stride.v[rank++] = 1;
-  v.size.rank = v.stride.rank = rank;
-  return {v, rows_of(v), row_length(v), v.stride.v[rank - 1]};
+template <class N>
+TALLY_INLINE N larger(N x, N most) {
+  return x > most || x != x ? x : most;
+}
+TALLY_INLINE Vec larger(Vec x, Vec most) { return ((x > most) | (x != x)) ? x : most; }
+template <class N>
+TALLY_INLINE N smaller(N x, N least) {
+  return x < least || x != x ? x : least;
+}
+TALLY_INLINE Vec smaller(Vec x, Vec least) { return ((x < least) | (x != x)) ? x : least; }
+
+TALLY_INLINE double magnitude(double x) { return __builtin_fabs(x); }
+TALLY_INLINE float magnitude(float x) { return abs_of(x); }
+TALLY_INLINE Vec magnitude(Vec x) { return abs_of(x); }
+
+TALLY_INLINE double power_of(double x, double p) {
+  if (p == 0) return x != 0 ? 1.0 : 0.0;
+  return __builtin_pow(x, p);
+}
+TALLY_INLINE float power_of(float x, double p) { return static_cast<float>(power_of(static_cast<double>(x), p)); }
+TALLY_INLINE Vec power_of(Vec x, double p) {
+  Vec y{};
+  for (int i = 0; i < kLanes; ++i) y[i] = power_of(static_cast<float>(x[i]), p);
+  return y;
 }
 
-TALLY_INLINE Vec larger(Vec x, Vec most) { return ((x > most) | (x != x)) ? x : most; }
-TALLY_INLINE float larger(float x, float most) { return x > most || x != x ? x : most; }
-TALLY_INLINE double larger(double x, double most) { return x > most || x != x ? x : most; }
+template <ReduceOp op>
+struct Rule {
+  static constexpr bool kLargest = op == ReduceOp::kMax, kLeast = op == ReduceOp::kMin;
+  static constexpr float kNeutral =
+      kLargest ? -__builtin_inff() : kLeast ? __builtin_inff() : op == ReduceOp::kProd ? 1.0f : 0.0f;
+  // What map() turns into the neutral number.
+  static float padding(float shift) {
+    return op == ReduceOp::kSumDeviations ? shift : op == ReduceOp::kSumExp ? -__builtin_inff() : kNeutral;
+  }
+  template <class N>
+  TALLY_INLINE static N map(N x, N shift, double p) {
+    if constexpr (op == ReduceOp::kSumDeviations) return (x - shift) * (x - shift);
+    if constexpr (op == ReduceOp::kSumExp) return exp_of(x - shift);
+    if constexpr (op == ReduceOp::kSumAbs || op == ReduceOp::kMaxAbs) return magnitude(x);
+    if constexpr (op == ReduceOp::kSumSquares) return x * x;
+    if constexpr (op == ReduceOp::kSumPower) return power_of(magnitude(x), p);
+    return x;
+  }
+  template <class N>
+  TALLY_INLINE static N join(N x, N so_far) {
+    if constexpr (kLargest || op == ReduceOp::kMaxAbs) return larger(x, so_far);
+    if constexpr (kLeast) return smaller(x, so_far);
+    if constexpr (op == ReduceOp::kProd) return so_far * x;
+    return so_far + x;
+  }
+};
 
-// m reduced elements from number `start` on as f32, padded with `neutral` to whole vectors.
-const float* block_of(const View& x, int64_t base, const Space& s, int64_t start, int64_t m, float neutral,
+// f(rule) for a.op.
+template <class F>
+TALLY_INLINE void with_rule(ReduceOp op, const F& f) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return f(Rule<ReduceOp::kSum>{});
+    case ReduceOp::kMax:
+      return f(Rule<ReduceOp::kMax>{});
+    case ReduceOp::kMin:
+      return f(Rule<ReduceOp::kMin>{});
+    case ReduceOp::kProd:
+      return f(Rule<ReduceOp::kProd>{});
+    case ReduceOp::kSumDeviations:
+      return f(Rule<ReduceOp::kSumDeviations>{});
+    case ReduceOp::kSumExp:
+      return f(Rule<ReduceOp::kSumExp>{});
+    case ReduceOp::kSumAbs:
+      return f(Rule<ReduceOp::kSumAbs>{});
+    case ReduceOp::kMaxAbs:
+      return f(Rule<ReduceOp::kMaxAbs>{});
+    case ReduceOp::kSumSquares:
+      return f(Rule<ReduceOp::kSumSquares>{});
+    case ReduceOp::kSumPower:
+      return f(Rule<ReduceOp::kSumPower>{});
+  }
+}
+
+// An infinite shift of exponentials counts as 0: exp(-inf - -inf) would be NaN.
+template <class N>
+TALLY_INLINE N usable_shift(const ReduceArgs& a, N shift) {
+  return a.op == ReduceOp::kSumExp && magnitude(shift) == static_cast<N>(__builtin_inff()) ? N(0) : shift;
+}
+float shift_at(const ReduceArgs& a, int64_t at) {
+  float buffer[kLanes];
+  return usable_shift(a, *block_in(a.shift, at, 1, 1, buffer));
+}
+
+// ---- the tree of leaves
+
+// push() takes the leaves of `place` numbers each in order (level > 0: whole subtrees); join_into() joins all.
+// join(into, x) joins the numbers at x to those at into.
+struct Counter {
+  int64_t pushed = 0;  // leaves
+  // The levels that the next one is joined with, from `level` on, and where it goes then.
+  template <class Join>
+  TALLY_INLINE int push(int level, const Join& join) {
+    int l = level;
+    for (; l < kLevels - 1 && (pushed >> l & 1); ++l) join(l);
+    if (l == kLevels - 1 && pushed >> l > 0) join(l);
+    pushed += int64_t{1} << level;
+    return l;
+  }
+  template <class Join>
+  TALLY_INLINE void finish(const Join& join) const {
+    for (int l = 0; l < kLevels - 1; ++l)
+      if (pushed >> l & 1) join(l);
+    if (pushed >> (kLevels - 1) > 0) join(kLevels - 1);
+  }
+};
+
+// ---- all elements of one output
+
+// m reduced elements from number `start` on as f32, padded with `padding` to whole vectors. m <= kBlock.
+const float* block_of(const View& x, int64_t base, const Space& s, int64_t start, int64_t m, float padding,
                       float* buffer) {
-  const int64_t row = start / s.n, i = start % s.n;
-  if (i + m <= s.n) {
-    const float* p = block_in(x, base + row_offset(s.outer, row) + i * s.step, s.step, m, buffer);
-    for (int64_t j = m; j % kLanes != 0; ++j) buffer[j] = neutral;
-    return p;
-  }
-  for (int64_t done = 0; done < m;) {
-    const int64_t r = (start + done) / s.n, from = (start + done) % s.n;
-    const int64_t k = s.n - from < m - done ? s.n - from : m - done;
-    const int64_t at = base + row_offset(s.outer, r) + from * s.step;
-    for (int64_t j = 0; j < k; ++j) buffer[done + j] = float_at(x, at + j * s.step);
-    done += k;
-  }
-  for (int64_t j = m; j % kLanes != 0; ++j) buffer[j] = neutral;
+  const float* p = buffer;
+  over_pieces(s, start, m, [&](int64_t offset, int64_t done, int64_t k) {
+    p = block_in(x, base + offset, s.step, k, buffer + done);
+    if (p == buffer + done || k == m) return;
+    __builtin_memcpy(buffer + done, p, static_cast<uint64_t>(k) * sizeof(float));
+    p = buffer;
+  });
+  if (m % kLanes == 0 && p != buffer && s.n >= m && start % s.n + m <= s.n) return p;  // in place
+  for (int64_t j = m; j % kLanes != 0; ++j) buffer[j] = padding;
   return buffer;
 }
 
-// All reduced elements of one output.
-template <class Join, class Number>
-TALLY_INLINE float reduce_one(const View& x, int64_t base, const Space& s, float neutral, const Join& join,
-                              const Number& join_numbers) {
-  alignas(64) float buffer[kBlock];
-  Vec part[kPartials];
-  for (Vec& p : part) p = broadcast(neutral);
-  const int64_t total = s.rows * s.n;
-  for (int64_t start = 0; start < total; start += kBlock) {
-    const int64_t m = total - start < kBlock ? total - start : kBlock;
-    const float* p = block_of(x, base, s, start, m, neutral, buffer);
-    int64_t i = 0;
-    for (; i + kParts <= m; i += kParts)
-      for (int j = 0; j < kPartials; ++j) part[j] = join(load(p + i + j * kLanes), part[j]);
-    for (int j = 0; j < kPartials; ++j)
-      if (i + j * kLanes < m) part[j] = join(load(p + i + j * kLanes), part[j]);
-  }
-  return join_partials(part, join_numbers);
+struct Output {  // what one output is joined of
+  const ReduceArgs& a;
+  const Space& reduced;
+  int64_t base;  // of x
+  float shift;
+};
+
+static_assert(kLeaf == kBlock);
+template <class R>
+void leaf(const Output& o, int64_t number, Vec (&part)[kPartials]) {
+  alignas(64) float buffer[kBlock + kLanes];
+  for (Vec& p : part) p = broadcast(R::kNeutral);
+  const int64_t total = o.reduced.numel(), begin = number * kLeaf;
+  const int64_t end = begin + kLeaf < total ? begin + kLeaf : total;
+  const Vec shift = broadcast(o.shift);
+  const float padding = R::padding(o.shift);
+  const int64_t m = end - begin;
+  const float* p = block_of(o.a.x, o.base, o.reduced, begin, m, padding, buffer);
+  int64_t i = 0;
+  for (; i + kParts <= m; i += kParts)
+    for (int j = 0; j < kPartials; ++j) part[j] = R::join(R::map(load(p + i + j * kLanes), shift, o.a.power), part[j]);
+  for (int j = 0; j < kPartials; ++j)
+    if (i + j * kLanes < m) part[j] = R::join(R::map(load(p + i + j * kLanes), shift, o.a.power), part[j]);
 }
 
-// Up to kColumns neighbouring outputs: column c of every reduced element, parts side by side.
-template <class Join>
-TALLY_INLINE void reduce_columns(const View& x, int64_t base, const Space& s, int64_t step, int64_t m, float neutral,
-                                 float* result, const Join& join) {
-  alignas(64) float part[kParts][kColumns];
+template <class R>
+struct Tree {
+  Counter counter;
+  Vec level[kLevels][kPartials];
+  TALLY_INLINE void push(int at, Vec (&part)[kPartials]) {
+    const int to = counter.push(at, [&](int l) {
+      for (int j = 0; j < kPartials; ++j) part[j] = R::join(part[j], level[l][j]);
+    });
+    for (int j = 0; j < kPartials; ++j) level[to][j] = part[j];
+  }
+  TALLY_INLINE float joined(Vec (&part)[kPartials]) const {
+    counter.finish([&](int l) {
+      for (int j = 0; j < kPartials; ++j) part[j] = R::join(part[j], level[l][j]);
+    });
+    return join_partials(part, [](float x, float y) { return R::join(y, x); });
+  }
+};
+
+// `together`: the threads share its subtrees, kTogether at a time.
+template <class R>
+float reduce_one(const Output& o, bool together) {
+  constexpr int64_t kTogether = 64;
+  const int64_t leaves = (o.reduced.numel() + kLeaf - 1) / kLeaf;
+  Tree<R> tree;
+  Vec part[kPartials];
+  for (Vec& p : part) p = broadcast(R::kNeutral);
+  int64_t next = 0;
+  if (together) {
+    const int64_t groups = (leaves - 1) >> kGroupLevel;  // whole ones; the last leaf is never among them
+    for (int64_t first = 0; first < groups; first += kTogether) {
+      const int64_t count = groups - first < kTogether ? groups - first : kTogether;
+      Vec result[kTogether][kPartials];
+      parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t g = begin; g < end; ++g) {
+          Tree<R> own;
+          Vec piece[kPartials];
+          for (int64_t i = 0; i < int64_t{1} << kGroupLevel; ++i) {
+            leaf<R>(o, ((first + g) << kGroupLevel) + i, piece);
+            own.push(0, piece);
+          }
+          for (int j = 0; j < kPartials; ++j) result[g][j] = own.level[kGroupLevel][j];
+        }
+      });
+      for (int64_t g = 0; g < count; ++g) tree.push(kGroupLevel, result[g]);
+    }
+    next = groups << kGroupLevel;
+  }
+  for (; next < leaves; ++next) {
+    leaf<R>(o, next, part);
+    if (next + 1 < leaves) tree.push(0, part);
+  }
+  return tree.joined(part);
+}
+
+// ---- neighbouring outputs
+
+// Column c of every reduced element of up to kColumns outputs; parts side by side.
+template <class R>
+void reduce_columns(const ReduceArgs& a, int64_t base, const Space& s, int64_t step, int64_t m, const float* shift,
+                    float* result) {
+  alignas(64) float part[kParts][kColumns], level[kLevels][kParts][kColumns];
   alignas(64) float buffer[kColumns];
-  const int64_t padded = (m + kLanes - 1) / kLanes * kLanes, total = s.rows * s.n;
-  for (int p = 0; p < kParts; ++p)
-    for (int64_t i = 0; i < padded; ++i) part[p][i] = neutral;
+  const int64_t total = s.numel();
+  const Vec neutral = broadcast(R::kNeutral);
+  Counter counter;
+  const auto join_rows = [&](float(*into)[kColumns], float(*from)[kColumns], int rows) {
+    for (int p = 0; p < rows; ++p)
+      for (int64_t i = 0; i < m; i += kLanes) store(into[p] + i, R::join(load(into[p] + i), load(from[p] + i)));
+  };
   int64_t number = 0;
   for (int64_t row = 0; row < s.rows; ++row) {
     const int64_t from = base + row_offset(s.outer, row);
     for (int64_t r = 0; r < s.n; ++r, ++number) {
-      const float* p = block_in(x, from + r * s.step, step, m, buffer);
+      const int64_t in_leaf = number % kLeaf;
+      if (in_leaf == 0 && number > 0) {
+        const int to = counter.push(0, [&](int l) { join_rows(part, level[l], kParts); });
+        __builtin_memcpy(level[to], part, sizeof part);
+      }
+      const float* p = block_in(a.x, from + r * s.step, step, m, buffer);
       float* into = part[number % kParts];
-      for (int64_t i = 0; i < m; i += kLanes) store(into + i, join(load(p + i), load(into + i)));
-    }
-  }
-  int used = kParts;  // parts that got an element; joining untouched ones changes nothing
-  while (used > 1 && used / 2 >= total) used /= 2;
-  for (int width = used / 2; width > 0; width /= 2)
-    for (int p = 0; p < width; ++p)
-      for (int64_t i = 0; i < m; i += kLanes) store(part[p] + i, join(load(part[p + width] + i), load(part[p] + i)));
-  for (int64_t i = 0; i < m; i += kLanes) store(result + i, load(part[0] + i));
-}
-
-// Columns [start, start + m) of row `row` of the kept axes.
-void columns(const ReduceArgs& a, const Space& reduced, const Space& kept, const Space& out, int64_t row, int64_t start,
-             int64_t m) {
-  alignas(64) float result[kColumns];
-  const int64_t base = row_offset(kept.outer, row) + start * kept.step;
-  if (a.op == ReduceOp::kSum) {
-    reduce_columns(a.x, base, reduced, kept.step, m, 0.0f, result, [](Vec x, Vec sum) { return sum + x; });
-    const float scale = static_cast<float>(a.scale);
-    for (int64_t i = 0; i < m; ++i) result[i] *= scale;
-  } else {
-    reduce_columns(a.x, base, reduced, kept.step, m, -__builtin_inff(), result,
-                   [](Vec x, Vec most) { return larger(x, most); });
-  }
-  const int64_t first = row * kept.n + start;
-  for (int64_t i = 0; i < m;) {  // out's own rows may be cut otherwise than x's
-    const int64_t at = (first + i) % out.n, k = out.n - at < m - i ? out.n - at : m - i;
-    block_out(a.out, row_offset(out.outer, (first + i) / out.n) + at * out.step, out.step, k, result + i, result + i);
-    i += k;
-  }
-}
-
-float reduced_value(const ReduceArgs& a, const Space& reduced, int64_t base) {
-  if (a.op == ReduceOp::kMax)
-    return reduce_one(
-        a.x, base, reduced, -__builtin_inff(), [](Vec x, Vec most) { return larger(x, most); },
-        [](float x, float y) { return larger(y, x); });
-  const float sum = reduce_one(
-      a.x, base, reduced, 0.0f, [](Vec x, Vec total) { return total + x; }, [](float x, float y) { return x + y; });
-  return sum * static_cast<float>(a.scale);
-}
-
-double reduced_value_f64(const ReduceArgs& a, const Space& reduced, int64_t base) {
-  double sum = 0, most = -__builtin_inf();
-  for (int64_t row = 0; row < reduced.rows; ++row) {
-    const double* x = a.x.ptr<double>() + base + row_offset(reduced.outer, row);
-    for (int64_t i = 0; i < reduced.n; ++i) {
-      if (a.op == ReduceOp::kSum) {
-        sum += x[i * reduced.step];
+      if (in_leaf < kParts) {
+        for (int64_t i = 0; i < m; i += kLanes)
+          store(into + i, R::join(R::map(load(p + i), load(shift + i), a.power), neutral));
       } else {
-        most = larger(x[i * reduced.step], most);
+        for (int64_t i = 0; i < m; i += kLanes)
+          store(into + i, R::join(R::map(load(p + i), load(shift + i), a.power), load(into + i)));
       }
     }
   }
-  return a.op == ReduceOp::kSum ? sum * a.scale : most;
+  // Parts without an element are neutral; trailing ones are left out.
+  const int64_t in_last = total - counter.pushed * kLeaf, filled = in_last < kParts ? in_last : kParts;
+  int used = kParts;
+  while (counter.pushed == 0 && used > 1 && used / 2 >= filled) used /= 2;
+  for (int64_t p = filled; p < used; ++p)
+    for (int64_t i = 0; i < m; i += kLanes) store(part[p] + i, neutral);
+  counter.finish([&](int l) { join_rows(part, level[l], kParts); });
+  for (int width = used / 2; width > 0; width /= 2) join_rows(part, part + width, width);
+  __builtin_memcpy(result, part[0], static_cast<uint64_t>(m) * sizeof(float));
 }
 
-TALLY_INLINE int64_t offset_in(const Space& s, int64_t k) { return row_offset(s.outer, k / s.n) + k % s.n * s.step; }
+// Columns [start, start + m) of row `row` of the kept axes.
+template <class R>
+void columns(const ReduceArgs& a, const Space& reduced, const Space& kept, const Space& out, const Space& shift,
+             int64_t row, int64_t start, int64_t m) {
+  alignas(64) float result[kColumns], shifts[kColumns + kLanes] = {};
+  const int64_t first = row * kept.n + start;  // out's own rows may be cut otherwise than x's
+  if (has_shift(a.op)) {
+    over_pieces(shift, first, m, [&](int64_t at, int64_t done, int64_t k) {
+      const float* p = block_in(a.shift, at, shift.step, k, shifts + done);
+      for (int64_t i = 0; i < k; ++i) shifts[done + i] = usable_shift(a, p[i]);
+    });
+  }
+  reduce_columns<R>(a, row_offset(kept.outer, row) + start * kept.step, reduced, kept.step, m, shifts, result);
+  const float scale = static_cast<float>(a.scale);
+  for (int64_t i = 0; i < m; ++i) result[i] *= scale;
+  over_pieces(out, first, m, [&](int64_t at, int64_t done, int64_t k) {
+    block_out(a.out, at, out.step, k, result + done, result + done);
+  });
+}
 
-bool last_axis_kept(const View& x, const View& out) {
-  for (int axis = x.size.rank - 1; axis >= 0; --axis)
-    if (x.size.v[axis] != 1) return x.size.v[axis] == out.size.v[axis];
-  return false;
+// ---- f64
+
+template <class R>
+double reduced_value_f64(const ReduceArgs& a, const Space& reduced, int64_t base, double shift) {
+  double value = R::kNeutral;
+  for (int64_t row = 0; row < reduced.rows; ++row) {
+    const double* x = a.x.ptr<double>() + base + row_offset(reduced.outer, row);
+    for (int64_t i = 0; i < reduced.n; ++i) value = R::join(R::map(x[i * reduced.step], shift, a.power), value);
+  }
+  return value * a.scale;
 }
 
 // ---- the gradient of max
@@ -167,14 +313,37 @@ void spread(const MaxBackwardArgs& a, int64_t k, const Space& kept, const Space&
             const Space& reduced_dx, int64_t max_at, int64_t grad_at) {
   const T* x = a.x.ptr<T>() + offset_in(kept, k);
   T* dx = a.dx.ptr<T>() + offset_in(kept_dx, k);
-  const auto most = load_one(a.max.ptr<T>() + max_at);
+  const Compute<T> most = load_one(a.max.ptr<T>() + max_at);
+  const auto hit = [&](Compute<T> v) { return v == most || (a.magnitudes && -v == most); };
   Compute<T> count = 0;
   const int64_t total = reduced.rows * reduced.n;
-  for (int64_t r = 0; r < total; ++r) count += load_one(x + offset_in(reduced, r)) == most;
+  for (int64_t r = 0; r < total; ++r) count += hit(load_one(x + offset_in(reduced, r)));
   const Compute<T> share = load_one(a.grad.ptr<T>() + grad_at) / (count > 0 ? count : 1);
-  for (int64_t r = 0; r < total; ++r)
-    store_one(dx + offset_in(reduced_dx, r), load_one(x + offset_in(reduced, r)) == most ? share : Compute<T>(0));
+  for (int64_t r = 0; r < total; ++r) {
+    const Compute<T> v = load_one(x + offset_in(reduced, r));
+    Compute<T> g = hit(v) ? share : Compute<T>(0);
+    if (a.magnitudes) g = v < 0 ? -g : v == 0 ? Compute<T>(0) : g;
+    store_one(dx + offset_in(reduced_dx, r), g);
+  }
 }
+
+// ---- gradients by a formula
+
+// Where a comparison holds, else 0.
+TALLY_INLINE Vec where_not_zero(Vec test, Vec x) { return test != 0.0f ? x : Vec{}; }
+TALLY_INLINE double where_not_zero(double test, double x) { return test != 0 ? x : 0.0; }
+TALLY_INLINE Vec signed_as(Vec x, Vec sign) { return x * with_sign(broadcast(1.0f), sign); }
+TALLY_INLINE double signed_as(double x, double sign) { return x * __builtin_copysign(1.0, sign); }
+TALLY_INLINE Vec finite_or_zero(Vec x) { return magnitude(x) == __builtin_inff() ? Vec{} : x; }
+TALLY_INLINE double finite_or_zero(double x) { return magnitude(x) == __builtin_inf() ? 0.0 : x; }
+TALLY_INLINE Vec scaled(Vec x, double by) { return x * static_cast<float>(by); }
+TALLY_INLINE double scaled(double x, double by) { return x * by; }
+TALLY_INLINE Vec slope_power(Vec x, double p) {
+  Vec y{};
+  for (int i = 0; i < kLanes; ++i) y[i] = static_cast<float>(__builtin_pow(static_cast<double>(x[i]), p));
+  return y;
+}
+TALLY_INLINE double slope_power(double x, double p) { return __builtin_pow(x, p); }
 
 }  // namespace
 
@@ -182,27 +351,37 @@ void reduce(const ReduceArgs& a) {
   if (a.out.numel() == 0) return;
   const Space reduced = space_of(a.x, a.out, true), kept = space_of(a.x, a.out, false);
   const Space out = space_of(a.out, a.out, false);
-  const int64_t total = reduced.rows * reduced.n;
-  if (a.x.dtype != DType::kF64 && last_axis_kept(a.x, a.out)) {
-    const int64_t chunks = (kept.n + kColumns - 1) / kColumns;
-    parallel_for(kept.rows * chunks, row_grain(kColumns * total), [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t start = unit % chunks * kColumns;
-        columns(a, reduced, kept, out, unit / chunks, start, kept.n - start < kColumns ? kept.n - start : kColumns);
-      }
-    });
-    return;
-  }
-  parallel_for(kept.rows * kept.n, row_grain(total), [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t base = offset_in(kept, k), at = offset_in(out, k);
-      if (a.x.dtype == DType::kF64) {
-        a.out.ptr<double>()[at] = reduced_value_f64(a, reduced, base);
-      } else {
-        const float value = reduced_value(a, reduced, base);
-        block_out(a.out, at, 1, 1, &value, &value);
-      }
+  const bool shifted = has_shift(a.op);
+  const Space shift = shifted ? space_of(a.shift, a.shift, false) : out;
+  const int64_t total = reduced.numel(), outputs = kept.numel();
+  with_rule(a.op, [&](auto rule) {
+    using R = decltype(rule);
+    if (a.x.dtype != DType::kF64 && keeps_last_axis(a.x, a.out)) {
+      const int64_t chunks = (kept.n + kColumns - 1) / kColumns;
+      return parallel_for(kept.rows * chunks, row_grain(kColumns * total), [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t start = unit % chunks * kColumns;
+          columns<R>(a, reduced, kept, out, shift, unit / chunks, start,
+                     kept.n - start < kColumns ? kept.n - start : kColumns);
+        }
+      });
     }
+    const bool together = total >= 2 * kGroup && outputs < 32 && a.x.dtype != DType::kF64;
+    const auto some = [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const int64_t base = offset_in(kept, k), at = offset_in(out, k);
+        if (a.x.dtype == DType::kF64) {
+          const double c = shifted ? usable_shift(a, a.shift.ptr<double>()[offset_in(shift, k)]) : 0.0;
+          a.out.ptr<double>()[at] = reduced_value_f64<R>(a, reduced, base, c);
+        } else {
+          const float c = shifted ? shift_at(a, offset_in(shift, k)) : 0.0f;
+          const float value = reduce_one<R>({a, reduced, base, c}, together) * static_cast<float>(a.scale);
+          block_out(a.out, at, 1, 1, &value, &value);
+        }
+      }
+    };
+    if (together) return some(0, outputs);
+    parallel_for(outputs, row_grain(total), some);
   });
 }
 
@@ -218,6 +397,30 @@ void max_backward(const MaxBackwardArgs& a) {
         spread<T>(a, k, kept, kept_dx, reduced, reduced_dx, offset_in(max, k), offset_in(grad, k));
     });
   });
+}
+
+void reduce_backward(const ReduceBackwardArgs& a) {
+  const View views[4] = {a.dx, a.grad, a.x, a.y};
+  switch (a.op) {
+    case ReduceOp::kSumDeviations:
+      return map_elements<1, 3>(views, [&](const auto& in, auto& out) { out[0] = scaled(in[0] * (in[1] - in[2]), a.scale); });
+    case ReduceOp::kSumExp:
+      return map_elements<1, 3>(
+          views, [&](const auto& in, auto& out) { out[0] = in[0] * exp_of(in[1] - finite_or_zero(in[2])); });
+    case ReduceOp::kSumAbs:
+      return map_elements<1, 3>(
+          views, [&](const auto& in, auto& out) { out[0] = where_not_zero(in[1], signed_as(in[0], in[1])); });
+    case ReduceOp::kSumSquares:
+      return map_elements<1, 3>(
+          views, [&](const auto& in, auto& out) { out[0] = where_not_zero(in[2], in[0] * (in[1] / in[2])); });
+    case ReduceOp::kSumPower:
+      return map_elements<1, 3>(views, [&](const auto& in, auto& out) {
+        const auto slope = slope_power(magnitude(in[1]) / in[2], a.power - 1);
+        out[0] = where_not_zero(in[1], signed_as(in[0] * slope, in[1]));
+      });
+    default:
+      return;
+  }
 }
 
 }  // namespace tally::TALLY_ISA

@@ -239,7 +239,12 @@ struct Spread {
   void* dx;
   Space kept_x, kept_dx, kept_max, kept_grad, reduced_x, reduced_dx;
   int64_t outputs, elements;
+  bool magnitudes = false;
 };
+
+__device__ __forceinline__ bool is_most(const Spread& a, float v, float most) {
+  return v == most || (a.magnitudes && -v == most);
+}
 
 // `lanes` threads of a warp have an output: all of them where its elements are neighbours, else one.
 template <class T>
@@ -254,13 +259,16 @@ __global__ void __launch_bounds__(kRowThreads) max_backward_kernel(const __grid_
     float count = 0;
 #pragma unroll 4
     for (int64_t r = t; r < elements; r += lanes)
-      count += load_one(x + offset_in(a.reduced_x, r)) == most ? 1.0f : 0.0f;
+      count += is_most(a, load_one(x + offset_in(a.reduced_x, r)), most) ? 1.0f : 0.0f;
     if (lanes > 1) count = warp_sum(count);
     const float share =
         load_one(static_cast<const T*>(a.grad) + offset_in(a.kept_grad, safe)) / (count > 0 ? count : 1.0f);
 #pragma unroll 4
-    for (int64_t r = t; r < elements; r += lanes)
-      store_one(dx + offset_in(a.reduced_dx, r), load_one(x + offset_in(a.reduced_x, r)) == most ? share : 0.0f);
+    for (int64_t r = t; r < elements; r += lanes) {
+      const float v = load_one(x + offset_in(a.reduced_x, r));
+      const float g = a.magnitudes && v <= 0.0f ? (v < 0.0f ? -share : 0.0f) : share;
+      store_one(dx + offset_in(a.reduced_dx, r), is_most(a, v, most) ? g : 0.0f);
+    }
   }
 }
 
@@ -375,7 +383,8 @@ void reduce_with(const ReduceArgs& a) {
 void reduce(const ReduceArgs& a) {
   if (a.out.numel() == 0) return;
   if (a.op == ReduceOp::kSum) return reduce_with<ReduceOp::kSum>(a);
-  reduce_with<ReduceOp::kMax>(a);
+  if (a.op == ReduceOp::kMax) return reduce_with<ReduceOp::kMax>(a);
+  reduce_mapped(a);
 }
 
 void max_backward(const MaxBackwardArgs& a) {
@@ -394,10 +403,11 @@ void max_backward(const MaxBackwardArgs& a) {
               a.max.numel(),
               1};
   s.elements = a.x.numel() / s.outputs;
+  s.magnitudes = a.magnitudes;
   const int lanes = keeps_last_axis(a.x, a.max) ? 1 : kWarp;
   with_float(MaxBackwardArgs::name, a.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool fast = s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 && s.reduced_dx.size.rank == 1 &&
+    const bool fast = !a.magnitudes && s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 && s.reduced_dx.size.rank == 1 &&
                       s.reduced_dx.stride.v[0] == 1 && s.elements % kVector<T> == 0 && aligned<T>(s.x, s.kept_x) &&
                       aligned<T>(s.dx, s.kept_dx);
     if (fast) {

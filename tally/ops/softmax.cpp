@@ -5,6 +5,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -37,6 +38,13 @@ Tensor softmax(const Tensor& x, int axis) {
       },
       axis);
   return y;
+}
+
+Tensor log_softmax(const Tensor& x, int axis) {
+  require_float("log_softmax", x);
+  axis = normalize_axis(axis, x.dim(), "log_softmax");
+  const Tensor less = sub(x, amax(x.detach(), Dims(axis), true));
+  return sub(less, logsumexp(less, Dims(axis), true));
 }
 
 }  // namespace tally

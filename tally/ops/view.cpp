@@ -80,64 +80,105 @@ Tensor transpose(const Tensor& x, int a, int b) {
   return y;
 }
 
-Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
-  axis = normalize_axis(axis, x.dim(), "slice");
-  const int64_t n = x.sizes()[axis];
-  if (begin < 0) begin += n;
-  if (end < 0) end += n;
-  if (begin < 0 || begin > end || end > n)
-    fail("slice: [{}, {}) is outside axis {} of {}", begin, end, axis, str(x.sizes()));
-  Dims size = x.sizes();
-  size[axis] = end - begin;
-  Tensor y = x.alias(size, x.strides(), x.storage_offset() + begin * x.strides()[axis]);
+Tensor permute(const Tensor& x, const Dims& order) {
+  if (order.rank != x.dim()) fail("permute: {} axes given for a tensor of shape {}", order.rank, str(x.sizes()));
+  Dims size, stride, back;
+  size.rank = stride.rank = back.rank = x.dim();
+  bool seen[kMaxRank] = {};
+  for (int i = 0; i < order.rank; ++i) {
+    const int from = normalize_axis(static_cast<int>(order[i]), x.dim(), "permute");
+    if (seen[from]) fail("permute: axis {} comes twice in {}", from, str(order));
+    seen[from] = true;
+    size[i] = x.sizes()[from], stride[i] = x.strides()[from], back[from] = i;
+  }
+  Tensor y = x.alias(size, stride, x.storage_offset());
   record(
-      y, {x}, {},
-      [](Backward& t, int i, int64_t from, int64_t to) {
-        bool accumulate;
-        Tensor dx = t.target(0, accumulate);
-        if (!accumulate) fill_(dx, 0.0);
-        Tensor part = slice(dx, i, from, to);
-        if (accumulate)
-          add_(part, t.grad());
-        else
-          copy_(part, t.grad());
-        part = {};
-        t.add(0, dx, accumulate);
-      },
-      axis, begin, end);
+      y, {x}, {}, [](Backward& b, Dims inverse) { b.add(0, permute(b.grad(), inverse)); }, back);
   return y;
+}
+
+Tensor t(const Tensor& x) {
+  if (x.dim() > 2) fail("t: takes at most two axes, not {}; use transpose or mT", str(x.sizes()));
+  return x.dim() < 2 ? x : transpose(x, 0, 1);
+}
+
+Tensor mT(const Tensor& x) {
+  if (x.dim() < 2) fail("mT: takes at least two axes, not {}", str(x.sizes()));
+  return transpose(x, -2, -1);
+}
+
+Tensor movedim(const Tensor& x, const Dims& from, const Dims& to) {
+  if (from.rank != to.rank) fail("movedim: {} axes to {} places", from.rank, to.rank);
+  Dims order;
+  order.rank = x.dim();
+  bool moved[kMaxRank] = {}, taken[kMaxRank] = {};
+  for (int i = 0; i < from.rank; ++i) {
+    const int f = normalize_axis(static_cast<int>(from[i]), x.dim(), "movedim");
+    const int place = normalize_axis(static_cast<int>(to[i]), x.dim(), "movedim");
+    if (moved[f] || taken[place]) fail("movedim: an axis comes twice in {} to {}", str(from), str(to));
+    moved[f] = taken[place] = true;
+    order[place] = f;
+  }
+  for (int f = 0, place = 0; f < x.dim(); ++f) {
+    if (moved[f]) continue;
+    while (taken[place]) ++place;
+    order[place++] = f;
+  }
+  return permute(x, order);
 }
 
 Tensor expand(const Tensor& x, const Dims& size) {
   Dims full = size;
+  if (full.rank < x.dim()) fail("expand: {} has more axes than {}", str(x.sizes()), str(size));
   for (int i = 0; i < full.rank; ++i) {
     const int from = i - (full.rank - x.dim());
     if (full[i] == -1 && from >= 0) full[i] = x.sizes()[from];
+    if (full[i] < 0) fail("expand: size {} is not allowed at axis {} of {}", full[i], i, str(size));
   }
-  Tensor y = broadcast_to(x, full);
-  record(y, {x}, {},
-         [](Backward& t) { t.add(0, sum_to(t.grad(), t.input(0).size, t.category(0), t.gradient_dtype(0))); });
+  return broadcast_to(x, full);
+}
+
+namespace {
+
+// x with other axes of size 1; recorded.
+Tensor with_unit_axes(const Tensor& x, const Dims& size, const Dims& stride) {
+  Tensor y = x.alias(size, stride, x.storage_offset());
+  record(y, {x}, {}, [](Backward& b) { b.add(0, reshape(b.grad(), b.input(0).size)); });
   return y;
 }
 
-Tensor squeeze(const Tensor& x, int axis) {
-  axis = normalize_axis(axis, x.dim(), "squeeze");
-  if (x.sizes()[axis] != 1) return x;
-  Dims size;
+Tensor squeezed(const Tensor& x, const bool (&drop)[kMaxRank]) {
+  Dims size, stride;
   for (int i = 0; i < x.dim(); ++i)
-    if (i != axis) size[size.rank++] = x.sizes()[i];
-  return view(x, size);
+    if (!drop[i] || x.sizes()[i] != 1) size[size.rank++] = x.sizes()[i], stride[stride.rank++] = x.strides()[i];
+  return size.rank == x.dim() ? x : with_unit_axes(x, size, stride);
+}
+
+}  // namespace
+
+Tensor squeeze(const Tensor& x) { return squeezed(x, {true, true, true, true, true, true}); }
+
+Tensor squeeze(const Tensor& x, int axis) { return squeeze(x, Dims(axis)); }
+
+Tensor squeeze(const Tensor& x, const Dims& axes) {
+  bool drop[kMaxRank] = {};
+  for (int i = 0; i < axes.rank; ++i) {
+    const int axis = normalize_axis(static_cast<int>(axes[i]), std::max(x.dim(), 1), "squeeze");
+    if (drop[axis]) fail("squeeze: axis {} comes twice in {}", axis, str(axes));
+    drop[axis] = true;
+  }
+  return squeezed(x, drop);
 }
 
 Tensor unsqueeze(const Tensor& x, int axis) {
   if (x.dim() == kMaxRank) fail("unsqueeze: {} already has {} axes", str(x.sizes()), kMaxRank);
   axis = normalize_axis(axis, x.dim() + 1, "unsqueeze");
-  Dims size;
+  Dims size, stride;
   for (int i = 0; i <= x.dim(); ++i) {
-    if (i == axis) size[size.rank++] = 1;
-    if (i < x.dim()) size[size.rank++] = x.sizes()[i];
+    if (i == axis) size[size.rank++] = 1, stride[stride.rank++] = i < x.dim() ? x.sizes()[i] * x.strides()[i] : 1;
+    if (i < x.dim()) size[size.rank++] = x.sizes()[i], stride[stride.rank++] = x.strides()[i];
   }
-  return view(x, size);
+  return with_unit_axes(x, size, stride);
 }
 
 Tensor view(const Tensor& x, const Dims& wanted) {
@@ -155,6 +196,56 @@ Tensor reshape(const Tensor& x, const Dims& wanted) {
   const Dims size = resolved(x, wanted);
   Dims stride;
   return view(view_strides(x, size, stride) ? x : contiguous(x), size);
+}
+
+Tensor view(const Tensor& x, DType dtype) {
+  const int64_t from = x.element_size(), to = item_size(dtype);
+  Dims size = x.sizes(), stride = x.strides();
+  int64_t offset = x.storage_offset();
+  if (from != to) {
+    const int last = x.dim() - 1;
+    const auto fits = [&](int64_t n) { return n * from % to == 0; };
+    bool whole = last >= 0 && (stride[last] == 1 || size[last] == 1) && fits(size[last]) && fits(offset);
+    for (int i = 0; i < last; ++i) whole = whole && (fits(stride[i]) || size[i] == 1);
+    if (!whole)
+      fail("view: {} of shape {} and strides {} cannot be seen as {}; use contiguous", name_of(x.dtype()), str(size),
+           str(stride), name_of(dtype));
+    size[last] = size[last] * from / to, offset = offset * from / to;
+    for (int i = 0; i < last; ++i) stride[i] = stride[i] * from / to;
+    stride[last] = 1;
+  }
+  return x.alias(dtype, size, stride, offset);
+}
+
+Tensor flatten(const Tensor& x, int start, int end) {
+  if (x.dim() == 0) return reshape(x, Dims(1));
+  start = normalize_axis(start, x.dim(), "flatten"), end = normalize_axis(end, x.dim(), "flatten");
+  if (start > end) fail("flatten: start {} comes behind end {}", start, end);
+  if (start == end) return x;
+  Dims size;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (i > start && i <= end)
+      size[size.rank - 1] *= x.sizes()[i];
+    else
+      size[size.rank++] = x.sizes()[i];
+  }
+  return reshape(x, size);
+}
+
+Tensor unflatten(const Tensor& x, int axis, const Dims& sizes) {
+  axis = normalize_axis(axis, x.dim(), "unflatten");
+  if (sizes.rank == 0) fail("unflatten: takes at least one size");
+  if (x.dim() - 1 + sizes.rank > kMaxRank) fail("unflatten: more than {} axes", kMaxRank);
+  const Tensor one = x.alias(Dims(x.sizes()[axis]), Dims(x.strides()[axis]), x.storage_offset());
+  const Dims parts = resolved(one, sizes);
+  Dims size;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (i != axis)
+      size[size.rank++] = x.sizes()[i];
+    else
+      for (int k = 0; k < parts.rank; ++k) size[size.rank++] = parts[k];
+  }
+  return view(x, size);
 }
 
 Tensor contiguous(const Tensor& x) {

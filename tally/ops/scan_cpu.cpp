@@ -1,0 +1,129 @@
+// Running sums and products on the CPU: a row along the axis is one chain in f64 (i64 for integers); where the axis is
+// not the last one, neighbouring columns run side by side.
+#include "tally/ops/order_keys.h"
+#include "tally/ops/row_loops.h"
+#include "tally/ops/scan_kernels.h"
+
+namespace tally::TALLY_ISA {
+
+namespace {
+
+constexpr int64_t kColumns = 64;
+
+template <class T>
+TALLY_INLINE double number_at(const T* p) {
+  if constexpr (std::is_same_v<T, double> || std::is_same_v<T, float>) {
+    return *p;
+  } else {
+    return to_float(*p);
+  }
+}
+TALLY_INLINE void write_at(double* p, double x) { *p = x; }
+TALLY_INLINE void write_at(float* p, double x) { *p = static_cast<float>(x); }
+TALLY_INLINE void write_at(bf16* p, double x) { *p = to_bf16(static_cast<float>(x)); }
+TALLY_INLINE void write_at(f16* p, double x) { *p = to_f16(static_cast<float>(x)); }
+
+// What numbers of type T are joined in and written as.
+template <class T, bool kWhole = std::is_integral_v<T>>
+struct Sums {
+  using Number = double;
+  using Out = T;
+  TALLY_INLINE static double load(const T* p) { return number_at(p); }
+  TALLY_INLINE static void store(T* p, double x) { write_at(p, x); }
+};
+template <class T>
+struct Sums<T, true> {
+  using Number = uint64_t;
+  using Out = int64_t;
+  TALLY_INLINE static uint64_t load(const T* p) { return static_cast<uint64_t>(static_cast<int64_t>(*p)); }
+  TALLY_INLINE static void store(int64_t* p, uint64_t x) { *p = static_cast<int64_t>(x); }
+};
+
+// m columns (steps apart) of n elements along the axis.
+template <class T>
+void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int64_t along_out, int64_t m,
+         int64_t step_x, int64_t step_out, bool product) {
+  using S = Sums<T>;
+  typename S::Number value[kColumns];
+  for (int64_t i = 0; i < m; ++i) value[i] = product;
+  for (int64_t r = 0; r < n; ++r, x += along_x, out += along_out) {
+    const auto join = [&](int64_t i, int64_t from, int64_t to) __attribute__((always_inline)) {
+      const auto v = S::load(x + from);
+      value[i] = product ? value[i] * v : value[i] + v;
+      S::store(out + to, value[i]);
+    };
+    if (step_x == 1 && step_out == 1) {
+      for (int64_t i = 0; i < m; ++i) join(i, i, i);
+    } else {
+      for (int64_t i = 0; i < m; ++i) join(i, i * step_x, i * step_out);
+    }
+  }
+}
+
+// f(column offsets in each view, m) over pieces of up to kColumns columns of the last axis; of rows when that is
+// scanned.
+template <int N, class F>
+void over_lanes(const View (&views)[N], int axis, const F& f) {
+  const Dims& size = views[0].size;
+  const int last = size.rank - 1;
+  const bool own = axis == last;
+  View lane[N];  // without movement along the axis
+  for (int k = 0; k < N; ++k) lane[k] = views[k], lane[k].size.v[axis] = 1;
+  const int64_t width = own ? 1 : size.v[last], chunks = (width + kColumns - 1) / kColumns;
+  const int64_t work = size.v[axis] * (own ? 1 : kColumns);
+  parallel_for(rows_of(lane[0]) * chunks, row_grain(work), [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t row = unit / chunks, start = unit % chunks * kColumns;
+      int64_t at[N];
+      for (int k = 0; k < N; ++k) at[k] = row_offset(lane[k], row) + (own ? 0 : start * views[k].stride.v[last]);
+      f(at, width - start < kColumns ? width - start : kColumns);
+    }
+  });
+}
+
+// A column of the gradient of a running product, from its end.
+template <class T>
+void product_gradient(const CumprodBackwardArgs& a, const int64_t (&at)[4], int64_t column) {
+  const int last = a.dx.size.rank - 1;
+  const auto place = [&](const View& v, int64_t base, int64_t r) {
+    return v.ptr<T>() + base + (a.axis == last ? 0 : column * v.stride.v[last]) + r * v.stride.v[a.axis];
+  };
+  double s = 0, next = 0;
+  for (int64_t r = a.dx.size.v[a.axis] - 1; r >= 0; --r) {
+    s = number_at(place(a.grad, at[1], r)) + next * s;
+    next = number_at(place(a.x, at[2], r));
+    const double before = r > 0 ? number_at(place(a.y, at[3], r - 1)) : 1.0;
+    write_at(place(a.dx, at[0], r), before * s);
+  }
+}
+
+}  // namespace
+
+void scan(const ScanArgs& a) {
+  const int64_t n = a.x.size.v[a.axis];
+  if (a.x.numel() == 0) return;
+  const int last = a.x.size.rank - 1;
+  const View views[2] = {a.x, a.out};
+  const int64_t first = a.reverse ? n - 1 : 0, sign = a.reverse ? -1 : 1;
+  const int64_t along_x = a.x.stride.v[a.axis], along_out = a.out.stride.v[a.axis];
+  with_ordered(a.x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    over_lanes(views, a.axis, [&](const int64_t* at, int64_t m) {
+      run<T>(a.x.ptr<T>() + at[0] + first * along_x, a.out.ptr<typename Sums<T>::Out>() + at[1] + first * along_out, n,
+             sign * along_x, sign * along_out, m, a.x.stride.v[last], a.out.stride.v[last], a.op == ScanOp::kProd);
+    });
+  });
+}
+
+void cumprod_backward(const CumprodBackwardArgs& a) {
+  if (a.dx.numel() == 0) return;
+  const View views[4] = {a.dx, a.grad, a.x, a.y};
+  with_float(a.x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    over_lanes(views, a.axis, [&](const int64_t(&at)[4], int64_t m) {
+      for (int64_t column = 0; column < m; ++column) product_gradient<T>(a, at, column);
+    });
+  });
+}
+
+}  // namespace tally::TALLY_ISA
