@@ -3,6 +3,8 @@ from .. import _C
 from .._C import Tensor
 from .parameter import Parameter
 
+_LISTS = ("_parameters", "_buffers", "_modules")
+
 
 class Module:
     """What has parameters and a forward(). Attributes that are parameters or modules are listed in their order."""
@@ -21,29 +23,33 @@ class Module:
             if isinstance(value, (Parameter, Module)):
                 raise AttributeError(f"{type(self).__name__}: call super().__init__() before setting {name}")
             return object.__setattr__(self, name, value)
-        for kind in ("_parameters", "_buffers", "_modules"):
-            if not (kind == "_buffers" and name in lists[kind] and (value is None or isinstance(value, Tensor))):
-                lists[kind].pop(name, None) if not (kind == "_parameters" and value is None) else None
-        if isinstance(value, Parameter) or (value is None and name in lists["_parameters"]):
-            lists.pop(name, None)
-            lists["_parameters"][name] = value
+        if isinstance(value, Parameter):
+            kind = "_parameters"
         elif isinstance(value, Module):
-            lists.pop(name, None)
-            lists["_modules"][name] = value
-        elif name in lists["_buffers"]:
-            lists["_buffers"][name] = value
-        else:
-            object.__setattr__(self, name, value)
+            kind = "_modules"
+        else:  # None, or a tensor for a buffer, keeps the name in its list
+            kind = next((k for k in _LISTS if name in lists[k]), None)
+            if kind == "_parameters" and isinstance(value, Tensor):
+                raise TypeError(f"{type(self).__name__}: {name} is a parameter; set it to a Parameter or None")
+            if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):
+                kind = None
+        for other in _LISTS:
+            if other != kind:
+                lists[other].pop(name, None)
+        if kind is None:
+            return object.__setattr__(self, name, value)
+        lists.pop(name, None)
+        lists[kind][name] = value
 
     def __getattr__(self, name):
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in _LISTS:
             found = self.__dict__.get(kind, {})
             if name in found:
                 return found[name]
         raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
 
     def __delattr__(self, name):
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in _LISTS:
             if self.__dict__[kind].pop(name, self) is not self:
                 return
         object.__delattr__(self, name)

@@ -20,5 +20,5 @@ class Parameter(Tensor):
         memo[id(self)] = copy
         return copy
 
-    def __reduce__(self):
+    def __reduce_ex__(self, protocol):
         return type(self), (self.detach().clone(), self.requires_grad)
