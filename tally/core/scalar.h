@@ -14,7 +14,9 @@ class Scalar {
   template <class T>
   requires std::integral<T> || std::floating_point<T>
   constexpr Scalar(T value)  // implicit: add(x, 2)
-      : dtype_(std::same_as<T, bool> ? DType::kBool : std::integral<T> ? DType::kI64 : DType::kF64),
+      : dtype_(std::same_as<T, bool> ? DType::kBool
+               : std::integral<T>    ? DType::kI64
+                                     : DType::kF64),
         whole_(std::integral<T> ? static_cast<int64_t>(value) : 0),
         real_(static_cast<double>(value)) {}
 

@@ -133,17 +133,6 @@ View Tensor::raw() const {
 
 namespace {
 
-int64_t read_integer(const void* p, DType t, int64_t at) {
-  switch (t) {
-    case DType::kI64:
-      return static_cast<const int64_t*>(p)[at];
-    case DType::kBool:
-      return static_cast<const uint8_t*>(p)[at] != 0;
-    default:  // 53 bits hold the others
-      return static_cast<int64_t>(read_number(p, t, at));
-  }
-}
-
 template <class T>
 T read_as(const void* p, DType t, int64_t at) {
   if constexpr (std::is_same_v<T, bool>) {

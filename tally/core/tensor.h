@@ -73,6 +73,7 @@ class Tensor {
   int64_t nbytes() const { return numel() * element_size(); }
   int64_t storage_offset() const { return offset_; }
   void* data_ptr() const { return raw().data; }  // of the first element; null on meta
+  int64_t storage_bytes() const { return storage_->used(); }
   DType dtype() const { return dtype_; }
   Device device() const { return storage_->device(); }
   Category category() const { return storage_->category(); }

@@ -4,6 +4,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 
 namespace tally {
 
@@ -36,7 +37,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool e
   if (!(rtol >= 0) || !(atol >= 0)) fail("allclose: rtol = {} and atol = {} must not be negative", rtol, atol);
   NoGrad quiet;
   const Dims size = broadcast_shape("allclose", a.sizes(), b.sizes());
-  return count_unequal(broadcast_to(a, size), broadcast_to(b, size), rtol, atol, equal_nan) == 0;
+  return count_unequal(broadcast_view(a, size), broadcast_view(b, size), rtol, atol, equal_nan) == 0;
 }
 
 }  // namespace tally

@@ -4,6 +4,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 
 namespace tally {
 

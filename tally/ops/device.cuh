@@ -10,6 +10,7 @@
 
 #include "tally/core/cost.h"
 #include "tally/core/view.h"
+#include "tally/ops/elementwise_math.h"
 
 namespace tally {
 
@@ -161,6 +162,22 @@ struct CudaMath {
   static __device__ __forceinline__ float log(float x) { return logf(x); }
   static __device__ __forceinline__ float sqrt(float x) { return sqrtf(x); }
   static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
+  static __device__ __forceinline__ float abs(float x) { return fabsf(x); }
+  static __device__ __forceinline__ float sin(float x) { return sinf(x); }
+  static __device__ __forceinline__ float cos(float x) { return cosf(x); }
+  static __device__ __forceinline__ float log1p(float x) { return log1pf(x); }
+  static __device__ __forceinline__ float expm1(float x) { return expm1f(x); }
+  static __device__ __forceinline__ float pow(float x, float y) { return powf(x, y); }
+  static __device__ __forceinline__ float floor(float x) { return floorf(x); }
+  static __device__ __forceinline__ float ceil(float x) { return ceilf(x); }
+  static __device__ __forceinline__ float round(float x) { return rintf(x); }
+  static __device__ __forceinline__ float trunc(float x) { return truncf(x); }
+  static __device__ __forceinline__ float fmod(float x, float y) { return fmodf(x, y); }
+  static __device__ __forceinline__ float with_sign(float magnitude, float x) { return copysignf(magnitude, x); }
+  static __device__ __forceinline__ float floor_divide(float x, float y) {
+    return floor_divide_numbers<CudaMath>(x, y);
+  }
+  static __device__ __forceinline__ float remainder(float x, float y) { return remainder_of_numbers<CudaMath>(x, y); }
 };
 
 // Errors of about 1e-6, relative for exp in |x| <= 10 and absolute for erf.

@@ -3,8 +3,10 @@
 #include "tally/base/error.h"
 #include "tally/core/device.h"
 #include "tally/core/tape.h"
+#include "tally/ops/integer.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/reduce.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -27,33 +29,6 @@ void refuse_f16(const char* op, const Tensor& x) {
 
 bool widens_f16(const Tensor& x) { return x.dtype() == DType::kF16 && target_of(x.device()) == DeviceKind::kCuda; }
 
-Dims broadcast_shape(const char* op, const Dims& a, const Dims& b) {
-  Dims out = a.rank >= b.rank ? a : b;
-  for (int i = 1; i <= out.rank; ++i) {
-    const int64_t x = i <= a.rank ? a[a.rank - i] : 1, y = i <= b.rank ? b[b.rank - i] : 1;
-    if (x != y && x != 1 && y != 1) fail("{}: shapes {} and {} do not broadcast", op, str(a), str(b));
-    out[out.rank - i] = x == 1 ? y : x;
-  }
-  return out;
-}
-
-Tensor broadcast_to(const Tensor& x, const Dims& size) {
-  if (x.sizes() == size) return x;
-  if (size.rank < x.dim()) fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
-  Dims stride;
-  stride.rank = size.rank;
-  for (int i = 1; i <= size.rank; ++i) {
-    const bool there = i <= x.dim() && x.sizes()[x.dim() - i] == size[size.rank - i];
-    if (!there && i <= x.dim() && x.sizes()[x.dim() - i] != 1)
-      fail("broadcast: shape {} does not expand to {}", str(x.sizes()), str(size));
-    stride[size.rank - i] = there ? x.strides()[x.dim() - i] : 0;
-  }
-  Tensor y = x.alias(size, stride, x.storage_offset());
-  record(y, {x}, {},
-         [](Backward& b) { b.add(0, sum_to(b.grad(), b.input(0).size, b.category(0), b.gradient_dtype(0))); });
-  return y;
-}
-
 Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType dtype) {
   if (gradient.sizes() == size) return gradient;
   Dims padded;
@@ -64,91 +39,103 @@ Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType
   return out.alias(size, contiguous_strides(size), 0);
 }
 
-Tensor unary(UnaryOp op, const Tensor& x, float alpha, float beta) {
-  require_float(kUnaryRows[static_cast<int>(op)].name, x);
-  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
-  launch(&Kernels::unary, UnaryArgs{x.raw(), y.raw(), op, alpha, beta});
+namespace {
+
+// What the gradient of f(x) = s x, x + s, ... is: the output's own, scaled. Nothing is kept.
+void record_scaled(Tensor& y, const Tensor& x, UnaryOp op, double alpha) {
+  switch (op) {
+    case UnaryOp::kAddNumber:
+      return record(y, {x}, {}, [](Backward& b) { b.add(0, b.take_grad()); });
+    case UnaryOp::kSubFrom:
+      return record(y, {x}, {}, [](Backward& b) { b.add(0, neg(b.grad())); });
+    case UnaryOp::kMulNumber:
+    case UnaryOp::kDivNumber:
+      return record(
+          y, {x}, {}, [](Backward& b, UnaryOp f, double a) { b.add(0, unary(f, b.grad(), a)); }, op, alpha);
+    case UnaryOp::kDivInto:  // -(y / x) g
+      return record(y, {x}, {y, x}, [](Backward& b) { b.add(0, neg(mul(b.grad(), div(b.saved(0), b.saved(1))))); });
+    default:  // constant between its steps
+      return record(y, {x}, {}, [](Backward& b) {
+        Tensor dx = b.empty(0);
+        fill_(dx, 0);
+        b.add(0, dx);
+      });
+  }
+}
+
+// The gradient's tensor: beside a leaf, to which it stays, contiguous; else of x's own layout.
+Tensor gradient_of(Backward& b, const Tensor& x) {
+  if (b.category(0) == Category::kGradient) return b.empty(0);
+  return empty_like_layout(x, x.dtype());
+}
+
+}  // namespace
+
+Tensor unary(UnaryOp op, const Tensor& given, double alpha, double beta) {
+  require_computable(kUnaryRows[static_cast<int>(op)].name, given);
+  const Tensor x = converted(given, float_type(given.dtype()));
+  Tensor y = empty_like_layout(x, x.dtype());
+  View views[2] = {y.raw(), x.raw()};
+  order_axes(views);
+  launch(&Kernels::unary, UnaryArgs{views[1], views[0], op, alpha, beta});
+  if (static_cast<int>(op) >= kUnaryBackwards) {
+    record_scaled(y, x, op, alpha);
+    return y;
+  }
   record(
       y, {x}, {x},
-      [](Backward& b, UnaryOp f, float a) {
-        Tensor dx = b.empty(0);
-        launch(&Kernels::unary_backward, UnaryBackwardArgs{b.grad().raw(), b.saved(0).raw(), dx.raw(), f, a});
+      [](Backward& b, UnaryOp f, double p, double q) {
+        Tensor dx = gradient_of(b, b.saved(0));
+        View v[3] = {dx.raw(), b.grad().raw(), b.saved(0).raw()};
+        order_axes(v);
+        launch(&Kernels::unary_backward, UnaryBackwardArgs{v[1], v[2], v[0], f, p, q});
         b.add(0, dx);
       },
-      op, alpha);
+      op, alpha, beta);
   return y;
 }
 
-Tensor relu(const Tensor& x) { return unary(UnaryOp::kRelu, x); }
 Tensor gelu(const Tensor& x) { return unary(UnaryOp::kGeluErf, x); }
 Tensor gelu_tanh(const Tensor& x) { return unary(UnaryOp::kGeluTanh, x); }
 Tensor silu(const Tensor& x) { return unary(UnaryOp::kSilu, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::kSigmoid, x); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::kTanh, x); }
 Tensor exp(const Tensor& x) { return unary(UnaryOp::kExp, x); }
+Tensor expm1(const Tensor& x) { return unary(UnaryOp::kExpm1, x); }
 Tensor log(const Tensor& x) { return unary(UnaryOp::kLog, x); }
+Tensor log1p(const Tensor& x) { return unary(UnaryOp::kLog1p, x); }
 Tensor sqrt(const Tensor& x) { return unary(UnaryOp::kSqrt, x); }
 Tensor rsqrt(const Tensor& x) { return unary(UnaryOp::kRsqrt, x); }
-Tensor neg(const Tensor& x) { return unary(UnaryOp::kNeg, x); }
-Tensor square(const Tensor& x) { return unary(UnaryOp::kSquare, x); }
-Tensor affine(const Tensor& x, float scale, float shift) { return unary(UnaryOp::kAffine, x, scale, shift); }
+Tensor reciprocal(const Tensor& x) { return unary(UnaryOp::kReciprocal, x); }
+Tensor sin(const Tensor& x) { return unary(UnaryOp::kSin, x); }
+Tensor cos(const Tensor& x) { return unary(UnaryOp::kCos, x); }
+Tensor erf(const Tensor& x) { return unary(UnaryOp::kErf, x); }
+Tensor affine(const Tensor& x, double scale, double shift) { return unary(UnaryOp::kAffine, x, scale, shift); }
+
+// ---- functions that keep integers
 
 namespace {
 
-Tensor binary(const char* name, BinaryOp op, const Tensor& a, const Tensor& b, Category category) {
-  require_same(name, a, b);
-  const Dims size = broadcast_shape(name, a.sizes(), b.sizes());
-  Tensor out = Tensor::empty(size, a.dtype(), a.device(), category);
-  launch(&Kernels::binary, BinaryArgs{broadcast_to(a, size).raw(), broadcast_to(b, size).raw(), out.raw(), op});
-  return out;
-}
+bool whole(const Tensor& x) { return x.defined() && !is_floating(x.dtype()); }
 
-// Contributes the gradient g of the broadcast shape to input i.
-void add_summed(Backward& b, int i, const Tensor& g) {
-  b.add(i, sum_to(g, b.input(i).size, b.category(i), b.gradient_dtype(i)));
+Tensor rounding(UnaryOp op, const Tensor& x) {
+  return whole(x) ? integer(IntegerOp::kOr, x, 0, x.dtype()) : unary(op, x);  // integers: a copy
 }
 
 }  // namespace
 
-Tensor add(const Tensor& a, const Tensor& b) {
-  Tensor y = binary("add", BinaryOp::kAdd, a, b, Category::kActivation);
-  record(y, {a, b}, {}, [](Backward& t) {
-    for (int i = 0; i < 2; ++i)
-      if (t.needs(i)) add_summed(t, i, t.grad());
-  });
-  return y;
+Tensor relu(const Tensor& x) { return whole(x) ? maximum(x, 0) : unary(UnaryOp::kRelu, x); }
+Tensor neg(const Tensor& x) {
+  if (whole(x) && x.dtype() == DType::kBool) fail_type("neg: a bool tensor has no negative; use logical_not");
+  return whole(x) ? integer(IntegerOp::kSub, 0, x, x.dtype()) : unary(UnaryOp::kNeg, x);
 }
-
-Tensor sub(const Tensor& a, const Tensor& b) {
-  Tensor y = binary("sub", BinaryOp::kSub, a, b, Category::kActivation);
-  record(y, {a, b}, {}, [](Backward& t) {
-    NoGrad quiet;
-    if (t.needs(0)) add_summed(t, 0, t.grad());
-    if (t.needs(1)) add_summed(t, 1, neg(t.grad()));
-  });
-  return y;
-}
-
-Tensor mul(const Tensor& a, const Tensor& b) {
-  Tensor y = binary("mul", BinaryOp::kMul, a, b, Category::kActivation);
-  record(y, {a, b}, {a, b}, [](Backward& t) {
-    for (int i = 0; i < 2; ++i)
-      if (t.needs(i)) add_summed(t, i, binary("mul", BinaryOp::kMul, t.grad(), t.saved(1 - i), t.category(i)));
-  });
-  return y;
-}
-
-Tensor div(const Tensor& a, const Tensor& b) {
-  Tensor y = binary("div", BinaryOp::kDiv, a, b, Category::kActivation);
-  record(y, {a, b}, {y, b}, [](Backward& t) {
-    NoGrad quiet;
-    // da = g / b; db = -(g / b) * y
-    const Tensor da = binary("div", BinaryOp::kDiv, t.grad(), t.saved(1), t.category(0));
-    if (t.needs(1)) add_summed(t, 1, neg(mul(da, t.saved(0))));
-    if (t.needs(0)) add_summed(t, 0, da);
-  });
-  return y;
-}
+Tensor abs(const Tensor& x) { return whole(x) ? integer(IntegerOp::kAbs, x) : unary(UnaryOp::kAbs, x); }
+Tensor sign(const Tensor& x) { return whole(x) ? integer(IntegerOp::kSign, x) : unary(UnaryOp::kSign, x); }
+Tensor square(const Tensor& x) { return whole(x) ? pow(x, 2) : unary(UnaryOp::kSquare, x); }
+Tensor floor(const Tensor& x) { return rounding(UnaryOp::kFloor, x); }
+Tensor ceil(const Tensor& x) { return rounding(UnaryOp::kCeil, x); }
+Tensor round(const Tensor& x) { return rounding(UnaryOp::kRound, x); }
+Tensor trunc(const Tensor& x) { return rounding(UnaryOp::kTrunc, x); }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
   require_same("swiglu", gate, up);
@@ -164,8 +151,6 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   });
   return y;
 }
-
-void fill_(Tensor& x, double value) { launch(&Kernels::fill, FillArgs{x.raw(), value}); }
 
 void copy_(const Tensor& into, const Tensor& from, bool saturate) {
   if (into.dtype() != from.dtype() && (into.dtype() == DType::kF4E2M1x2 || from.dtype() == DType::kF4E2M1x2))
@@ -208,16 +193,6 @@ Tensor pin_memory(const Tensor& x) {
   Tensor y = Tensor::empty_pinned(x.sizes(), x.dtype(), x.category());
   copy_(y, x);
   return y;
-}
-
-void add_(const Tensor& into, const Tensor& x) {
-  if (into.defined() && x.defined() && into.dtype() == DType::kF32 && is_half(x.dtype())) {
-    if (into.device() != x.device())
-      fail("add_: devices {} and {} differ", name_of(into.device()), name_of(x.device()));
-  } else {
-    require_same("add_", into, x);
-  }
-  launch(&Kernels::binary, BinaryArgs{into.raw(), broadcast_to(x, into.sizes()).raw(), into.raw(), BinaryOp::kAdd});
 }
 
 }  // namespace tally

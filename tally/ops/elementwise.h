@@ -1,8 +1,13 @@
-// Element-wise functions with gradients. Shapes broadcast from the right, as in PyTorch; dtypes of a pair must agree.
+// Element-wise functions of one tensor, with gradients, and what is filled, copied and moved. Pairs are in
+// arithmetic.h. Float functions make f32 of integers and bool; neg, abs, sign, square, relu and the roundings keep
+// them.
 #pragma once
 
 #include "tally/core/tensor.h"
+#include "tally/ops/arithmetic.h"
 #include "tally/ops/elementwise_math.h"
+#include "tally/ops/inplace.h"
+#include "tally/ops/operands.h"
 
 namespace tally {
 
@@ -13,22 +18,29 @@ Tensor silu(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor exp(const Tensor& x);
+Tensor expm1(const Tensor& x);  // e^x - 1
 Tensor log(const Tensor& x);
+Tensor log1p(const Tensor& x);  // ln(1 + x)
 Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
-Tensor neg(const Tensor& x);
+Tensor reciprocal(const Tensor& x);
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor erf(const Tensor& x);
+Tensor neg(const Tensor& x);  // bool: a TypeError
+Tensor abs(const Tensor& x);
+Tensor sign(const Tensor& x);  // of NaN: 0
 Tensor square(const Tensor& x);
-Tensor affine(const Tensor& x, float scale, float shift);  // scale * x + shift
-Tensor unary(UnaryOp op, const Tensor& x, float alpha = 1, float beta = 0);
-
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);
+Tensor floor(const Tensor& x);
+Tensor ceil(const Tensor& x);
+Tensor round(const Tensor& x);  // halves to even
+Tensor trunc(const Tensor& x);
+Tensor affine(const Tensor& x, double scale, double shift);  // scale * x + shift
+// Any function of elementwise_math.h with its numbers.
+Tensor unary(UnaryOp op, const Tensor& x, double alpha = 1, double beta = 0);
 
 Tensor swiglu(const Tensor& gate, const Tensor& up);  // silu(gate) * up
 
-void fill_(Tensor& x, double value);  // in place, not recorded
 // Values, converted to into's dtype (core/number.h); shapes equal; not recorded. The devices may differ. saturate: of
 // f8, see to(x, dtype) in ops/view.h.
 void copy_(const Tensor& into, const Tensor& from, bool saturate = true);
@@ -38,13 +50,6 @@ void copy_(const Tensor& into, const Tensor& from, bool saturate = true);
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 // A copy of x, which is on the CPU, in page-locked memory (Tensor::empty_pinned); x itself when it is there already.
 Tensor pin_memory(const Tensor& x);
-// into += x in place, of one dtype or bf16 or f16 onto f32; not recorded.
-void add_(const Tensor& into, const Tensor& x);
-
-// Shape of a pair after broadcasting. Throws Error naming op and both shapes.
-Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
-// x seen with `size` (axes of stride 0 where it broadcasts), with its gradient.
-Tensor broadcast_to(const Tensor& x, const Dims& size);
 // Sums the axes over which a gradient of `gradient`'s shape was broadcast from `size`, into `dtype` (the gradient's
 // own, or f32 for one of bf16); the gradient itself where there is nothing to sum.
 Tensor sum_to(const Tensor& gradient, const Dims& size, Category category, DType dtype);

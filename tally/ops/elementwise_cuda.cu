@@ -2,6 +2,7 @@
 // kernel; elementwise_copy_cuda.cu copies and fills).
 #include "tally/ops/elementwise_cuda.cuh"
 #include "tally/ops/elementwise_kernels.h"
+#include "tally/ops/elementwise_more_cuda.h"
 
 namespace tally::cuda {
 
@@ -47,12 +48,12 @@ template <UnaryOp op>
 struct UnaryGradient {  // of (x, grad)
   static constexpr int kBlocks = kGate<op> && op != UnaryOp::kGeluErf ? 4 : 3;
   static constexpr bool kMoves = false;
-  float alpha;
+  float alpha, beta;
   __device__ __forceinline__ void run(const float (&in)[2], float (&out)[1]) const {
     if constexpr (kGate<op>) {
-      out[0] = unary_gradient<op, QuickMath>(Quick(in[0]), Quick(in[1]), alpha).v;
+      out[0] = unary_gradient<op, QuickMath>(Quick(in[0]), Quick(in[1]), alpha, beta).v;
     } else {
-      out[0] = unary_gradient<op, CudaMath>(in[0], in[1], alpha);
+      out[0] = unary_gradient<op, CudaMath>(in[0], in[1], alpha, beta);
     }
   }
 };
@@ -62,7 +63,7 @@ struct Binary {
   static constexpr int kBlocks = op == BinaryOp::kDiv ? 3 : 4;
   static constexpr bool kMoves = false;
   __device__ __forceinline__ void run(const float (&in)[2], float (&out)[1]) const {
-    out[0] = binary_value<op>(in[0], in[1]);
+    out[0] = binary_value<op, CudaMath>(in[0], in[1], 1.0f);
   }
 };
 
@@ -92,7 +93,7 @@ struct UnaryTag {
 
 template <int i = 0, class F>
 void with_unary(UnaryOp op, const F& f) {
-  if constexpr (i < kUnaryOps) {
+  if constexpr (i < kFirstMore) {
     if (static_cast<int>(op) == i) return f(UnaryTag<static_cast<UnaryOp>(i)>{});
     with_unary<i + 1>(op, f);
   }
@@ -103,16 +104,20 @@ void with_unary(UnaryOp op, const F& f) {
 void unary(const UnaryArgs& a) {
   const View* const views[2] = {&a.out, &a.x};
   require_f32_or_bf16(UnaryArgs::name, views);
+  if (static_cast<int>(a.op) >= kFirstMore) return unary_more(a);
   with_unary(a.op, [&](auto tag) {
-    map<1, 1>(UnaryArgs::name, a.device(), views, Unary<decltype(tag)::value>{a.alpha, a.beta});
+    map<1, 1>(UnaryArgs::name, a.device(), views,
+              Unary<decltype(tag)::value>{static_cast<float>(a.alpha), static_cast<float>(a.beta)});
   });
 }
 
 void unary_backward(const UnaryBackwardArgs& a) {
   const View* const views[3] = {&a.dx, &a.x, &a.grad};
   require_f32_or_bf16(UnaryBackwardArgs::name, views);
+  if (static_cast<int>(a.op) >= kFirstMore) return unary_backward_more(a);
   with_unary(a.op, [&](auto tag) {
-    map<1, 2>(UnaryBackwardArgs::name, a.device(), views, UnaryGradient<decltype(tag)::value>{a.alpha});
+    map<1, 2>(UnaryBackwardArgs::name, a.device(), views,
+              UnaryGradient<decltype(tag)::value>{static_cast<float>(a.alpha), static_cast<float>(a.beta)});
   });
 }
 
@@ -128,6 +133,8 @@ void binary(const BinaryArgs& a) {
       return map<1, 2>(BinaryArgs::name, a.device(), views, Binary<BinaryOp::kMul>{});
     case BinaryOp::kDiv:
       return map<1, 2>(BinaryArgs::name, a.device(), views, Binary<BinaryOp::kDiv>{});
+    default:
+      return binary_more(a);
   }
 }
 

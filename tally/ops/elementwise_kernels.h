@@ -7,12 +7,12 @@
 
 namespace tally {
 
-// out = f(x); alpha and beta are used by kAffine (alpha * x + beta) only. x may be any view of out's shape.
+// out = f(x), with the numbers alpha and beta of ops that have some. x may be any view of out's shape; out may be x.
 struct UnaryArgs {
   static constexpr const char* name = "unary";
   View x, out;
   UnaryOp op;
-  float alpha, beta;
+  double alpha, beta;
   Device device() const { return out.device; }
   Cost cost() const { return {0, out.numel() * unary_flops(op), x.bytes(), out.bytes(), 0}; }
 };
@@ -22,7 +22,7 @@ struct UnaryBackwardArgs {
   static constexpr const char* name = "unary_backward";
   View grad, x, dx;
   UnaryOp op;
-  float alpha;
+  double alpha, beta;
   Device device() const { return dx.device; }
   Cost cost() const { return {0, dx.numel() * unary_backward_flops(op), grad.bytes() + x.bytes(), dx.bytes(), 0}; }
 };
@@ -32,8 +32,24 @@ struct BinaryArgs {
   static constexpr const char* name = "binary";
   View a, b, out;
   BinaryOp op;
+  double alpha = 1;  // of kAddScaled
   Device device() const { return out.device; }
-  Cost cost() const { return {0, out.numel(), a.bytes() + b.bytes(), out.bytes(), 0}; }
+  Cost cost() const {
+    return {0, out.numel() * kBinaryRows[static_cast<int>(op)].flops, a.bytes() + b.bytes(), out.bytes(), 0};
+  }
+};
+
+// out = grad * d(a op b)/da, or db where `first` is false; of out's shape, as in BinaryArgs.
+struct BinaryBackwardArgs {
+  static constexpr const char* name = "binary_backward";
+  View grad, a, b, out;
+  BinaryOp op;
+  bool first;
+  Device device() const { return out.device; }
+  Cost cost() const {
+    return {0, out.numel() * kBinaryRows[static_cast<int>(op)].backward_flops, grad.bytes() + a.bytes() + b.bytes(),
+            out.bytes(), 0};
+  }
 };
 
 struct FillArgs {
@@ -79,6 +95,7 @@ namespace TALLY_ISA {
 void unary(const UnaryArgs&);
 void unary_backward(const UnaryBackwardArgs&);
 void binary(const BinaryArgs&);
+void binary_backward(const BinaryBackwardArgs&);
 void fill(const FillArgs&);
 void copy(const CopyArgs&);
 void swiglu(const SwigluArgs&);

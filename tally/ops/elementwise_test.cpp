@@ -1,12 +1,22 @@
 #include "tally/ops/elementwise.h"
 
 #include "tally/core/device.h"
+#include "tally/ops/compare.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
 
 namespace tally::test {
 namespace {
+
+// f(x...), counted as one operation.
+template <class F, class N, class... More>
+N one_flop(const F& f, N x, More... more) {
+  if constexpr (std::is_same_v<N, Counted>)
+    return Counted::one();
+  else
+    return f(x, more...);
+}
 
 // f and g f' written again, so that the table in elementwise_math.h is checked and not repeated.
 template <class N>
@@ -41,12 +51,59 @@ N value_reference(UnaryOp op, N x, N alpha, N beta) {
       return x * x;
     case UnaryOp::kAffine:
       return alpha * x + beta;
+    case UnaryOp::kAbs:
+      return one_flop([](auto v) { return std::abs(v); }, x);
+    case UnaryOp::kSin:
+      return num_sin(x);
+    case UnaryOp::kCos:
+      return num_cos(x);
+    case UnaryOp::kErf:
+      return num_erf(x);
+    case UnaryOp::kReciprocal:
+      return one / x;
+    case UnaryOp::kLog1p:
+      return one_flop([](auto v) { return std::log1p(v); }, x);
+    case UnaryOp::kExpm1:
+      return one_flop([](auto v) { return std::expm1(v); }, x);
+    case UnaryOp::kCube:
+      return x * x * x;
+    case UnaryOp::kClamp: {
+      const N y = one_flop([](auto v, auto low) { return v < low ? low : v; }, x, alpha);
+      return one_flop([](auto v, auto high) { return v > high ? high : v; }, y, beta);
+    }
+    case UnaryOp::kPowNumber:
+      return num_pow(x, alpha);
+    case UnaryOp::kPowBase:
+      return num_pow(alpha, x);
+    case UnaryOp::kAddNumber:
+      return x + alpha;
+    case UnaryOp::kSubFrom:
+      return alpha - x;
+    case UnaryOp::kMulNumber:
+      return x * alpha;
+    case UnaryOp::kDivNumber:
+      return x / alpha;
+    case UnaryOp::kDivInto:
+      return alpha / x;
+    case UnaryOp::kSign: {
+      const auto up = [](auto v) { return v > 0; }, down = [](auto v) { return v < 0; };
+      return num_where(x, up, one, num_where(x, down, -one, N(0.0)));
+    }
+    case UnaryOp::kFloor:
+      return one_flop([](auto v) { return std::floor(v); }, x);
+    case UnaryOp::kCeil:
+      return one_flop([](auto v) { return std::ceil(v); }, x);
+    case UnaryOp::kRound:
+      return one_flop([](auto v) { return std::nearbyint(v); }, x);
+    case UnaryOp::kTrunc:
+      return one_flop([](auto v) { return std::trunc(v); }, x);
   }
   return x;
 }
 
 template <class N>
-N gradient_reference(UnaryOp op, N x, N g, N alpha) {
+N gradient_reference(UnaryOp op, N x, N g, double a, double b) {
+  const N alpha = a;
   const N half = 0.5, one = 1.0, two = 2.0, cubic = 0.044715, scale = 0.79788456080286536;
   const N root = 0.70710678118654752, density = 0.39894228040143268, three_cubic = 0.134145;
   switch (op) {
@@ -85,6 +142,34 @@ N gradient_reference(UnaryOp op, N x, N g, N alpha) {
       return two * x * g;
     case UnaryOp::kAffine:
       return alpha * g;
+    case UnaryOp::kAbs: {
+      const auto up = [](auto v) { return v > 0; }, down = [](auto v) { return v < 0; };
+      return num_where(x, up, g, num_where(x, down, -g, N(0.0)));
+    }
+    case UnaryOp::kSin:
+      return g * num_cos(x);
+    case UnaryOp::kCos:
+      return -(g * num_sin(x));
+    case UnaryOp::kErf:
+      return g * (N(1.1283791670955126) * num_exp(-(x * x)));
+    case UnaryOp::kReciprocal:
+      return -(g / (x * x));
+    case UnaryOp::kLog1p:
+      return g / (one + x);
+    case UnaryOp::kExpm1:
+      return g * num_exp(x);
+    case UnaryOp::kCube:
+      return N(3.0) * x * x * g;
+    case UnaryOp::kClamp: {
+      const auto above = [a](auto v) { return v >= a; }, below = [b](auto v) { return v <= b; };
+      return num_where(x, above, num_where(x, below, g, N(0.0)), N(0.0));
+    }
+    case UnaryOp::kPowNumber:
+      return g * (alpha * num_pow(x, N(a - 1)));
+    case UnaryOp::kPowBase:
+      return g * (num_pow(alpha, x) * N(b));
+    default:
+      ADD_FAILURE() << "no backward kernel";
   }
   return x;
 }
@@ -99,18 +184,70 @@ const bool unary_backward_registered = register_reference<UnaryBackwardArgs>([](
   using N = NumberOf<decltype(io)>;
   auto x = io.in(a.x), g = io.in(a.grad);
   auto& dx = io.out(a.dx);
-  for (int64_t k = 0; k < a.dx.numel(); ++k) dx.flat(k) = gradient_reference<N>(a.op, x.flat(k), g.flat(k), N(a.alpha));
+  for (int64_t k = 0; k < a.dx.numel(); ++k)
+    dx.flat(k) = gradient_reference<N>(a.op, x.flat(k), g.flat(k), a.alpha, a.beta);
 });
+template <class N>
+N pair_reference(BinaryOp op, N x, N y, N alpha) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return x + y;
+    case BinaryOp::kSub:
+      return x - y;
+    case BinaryOp::kMul:
+      return x * y;
+    case BinaryOp::kDiv:
+      return x / y;
+    case BinaryOp::kAddScaled:
+      return x + alpha * y;
+    case BinaryOp::kPow:
+      return num_pow(x, y);
+    case BinaryOp::kMaximum:
+      return one_flop([](auto a, auto b) { return a != a || a > b ? a : b; }, x, y);
+    case BinaryOp::kMinimum:
+      return one_flop([](auto a, auto b) { return a != a || a < b ? a : b; }, x, y);
+    case BinaryOp::kFloorDiv:
+      return one_flop(
+          [](auto a, auto b) {
+            const auto r = std::fmod(a, b);
+            return std::nearbyint((a - (r != 0 && (r < 0) != (b < 0) ? r + b : r)) / b);
+          },
+          x, y);
+    case BinaryOp::kRemainder:
+      return one_flop(
+          [](auto a, auto b) {
+            const auto r = std::fmod(a, b);
+            return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+          },
+          x, y);
+  }
+  return x;
+}
+template <class N>
+N pair_gradient_reference(BinaryOp op, bool first, N x, N y, N g) {
+  const auto zero = [](auto v) { return v == 0; };
+  if (op == BinaryOp::kPow)
+    return first ? num_where(y, zero, N(0.0), g * (y * num_pow(x, y - N(1.0))))
+                 : num_where(x, zero, N(0.0), one_flop([](auto v) { return v; }, g * (num_pow(x, y) * num_log(x))));
+  const bool larger = (op == BinaryOp::kMaximum) == first;
+  const N a = larger ? x : y, b = larger ? y : x, half = g * N(0.5);
+  const N rest = one_flop([](auto p, auto q, auto v) { return p < q ? 0 * v : v; }, a, b, g);
+  return one_flop([](auto p, auto q, auto h, auto r) { return p == q ? h : r; }, a, b, half, rest);
+}
 const bool binary_registered = register_reference<BinaryArgs>([](const BinaryArgs& a, auto& io) {
+  using N = NumberOf<decltype(io)>;
   auto x = io.in(a.a), y = io.in(a.b);
   auto& z = io.out(a.out);
-  for (int64_t k = 0; k < a.out.numel(); ++k) {
-    if (a.op == BinaryOp::kAdd) z.flat(k) = x.flat(k) + y.flat(k);
-    if (a.op == BinaryOp::kSub) z.flat(k) = x.flat(k) - y.flat(k);
-    if (a.op == BinaryOp::kMul) z.flat(k) = x.flat(k) * y.flat(k);
-    if (a.op == BinaryOp::kDiv) z.flat(k) = x.flat(k) / y.flat(k);
-  }
+  for (int64_t k = 0; k < a.out.numel(); ++k) z.flat(k) = pair_reference<N>(a.op, x.flat(k), y.flat(k), N(a.alpha));
 });
+const bool binary_backward_registered =
+    register_reference<BinaryBackwardArgs>([](const BinaryBackwardArgs& a, auto& io) {
+      using N = NumberOf<decltype(io)>;
+      auto x = io.in(a.a), y = io.in(a.b), g = io.in(a.grad);
+      auto& d = io.out(a.out);
+      for (int64_t k = 0; k < a.out.numel(); ++k)
+        d.flat(k) = pair_gradient_reference<N>(a.op, a.first, x.flat(k), y.flat(k), g.flat(k));
+    });
 const bool fill_registered = register_reference<FillArgs>([](const FillArgs& a, auto& io) {
   using N = NumberOf<decltype(io)>;
   auto& y = io.out(a.out);
@@ -146,25 +283,17 @@ std::vector<Dims> shapes() {
 TEST(Elementwise, EveryUnaryFunction) {
   for (int i = 0; i < kUnaryOps; ++i) {
     const auto op = static_cast<UnaryOp>(i);
-    const bool positive = op == UnaryOp::kLog || op == UnaryOp::kSqrt || op == UnaryOp::kRsqrt;
+    const bool positive = op == UnaryOp::kLog || op == UnaryOp::kSqrt || op == UnaryOp::kRsqrt ||
+                          op == UnaryOp::kReciprocal || op == UnaryOp::kLog1p || op == UnaryOp::kPowNumber ||
+                          op == UnaryOp::kDivInto;
+    double alpha = 1.5, beta = -0.25;
+    if (op == UnaryOp::kClamp) alpha = -0.5, beta = 0.75;
+    if (op == UnaryOp::kPowBase) beta = std::log(alpha);
     for (const Dims& size : shapes())
       run_op_case({std::string(kUnaryRows[i].name) + " " + str(size),
                    {{size, positive ? Input::kPositive : Input::kNormal}},
-                   [op](const std::vector<Tensor>& x) { return unary(op, x[0], 1.5f, -0.25f); }});
+                   [=](const std::vector<Tensor>& x) { return unary(op, x[0], alpha, beta); }});
   }
-}
-
-TEST(Elementwise, PairsWithBroadcast) {
-  using Op = Tensor (*)(const Tensor&, const Tensor&);
-  const std::pair<const char*, Op> ops[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}};
-  const std::pair<Dims, Dims> pairs[] = {
-      {Dims(5), Dims(5)},          {Dims(3, 4), Dims(4)}, {Dims(3, 1), Dims(1, 4)}, {Dims(2, 3, 17), Dims(3, 1)},
-      {Dims(2, 1, 5), Dims(3, 5)}, {Dims(), Dims(3, 2)},  {Dims(0, 4), Dims(4)},    {Dims(8, 64), Dims(8, 64)}};
-  for (const auto& [name, op] : ops)
-    for (const auto& [a, b] : pairs)
-      run_op_case({std::string(name) + " " + str(a) + " " + str(b),
-                   {{a}, {b, Input::kPositive}},
-                   [op = op](const std::vector<Tensor>& x) { return op(x[0], x[1]); }});
 }
 
 TEST(Elementwise, Swiglu) {
@@ -195,6 +324,64 @@ TEST(Elementwise, ShapesThatDoNotBroadcastAreNamed) {
   } catch (const std::exception& e) {
     EXPECT_STREQ(e.what(), "add: shapes (2, 3) and (4,) do not broadcast");
   }
+}
+
+TEST(Elementwise, RoundingsOfEveryKindOfNumber) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> xs = {-2.5f, -1.5f, -0.5f, -0.3f, -0.f, 0.f,  0.5f,       1.5f,       2.5f,
+                                 2.7f,  8e6f,  1e10f, -inf,  inf,  -7.f, 8388607.5f, 16777216.f, -8388609.f};
+  for (const DType t : {DType::kF32, DType::kF64}) {
+    const Tensor x = to(Tensor::from(xs, Dims(static_cast<int64_t>(xs.size()))), t);
+    const std::vector<double> f = floor(x).to_vector(), c = ceil(x).to_vector(), r = round(x).to_vector();
+    const std::vector<double> i = trunc(x).to_vector();
+    for (size_t k = 0; k < xs.size(); ++k) {
+      const double v = xs[k];
+      const double want[] = {std::floor(v), std::ceil(v), std::nearbyint(v), std::trunc(v)},
+                   got[] = {f[k], c[k], r[k], i[k]};
+      for (int n = 0; n < 4; ++n) {
+        EXPECT_EQ(got[n], want[n]) << n << " of " << v;
+        EXPECT_EQ(std::signbit(got[n]), std::signbit(want[n])) << n << " of " << v;
+      }
+    }
+    const Tensor nan = to(Tensor::from(std::vector<float>{std::nanf("")}, Dims(1)), t);
+    for (const Tensor& y :
+         {floor(nan), ceil(nan), round(nan), trunc(nan), clamp(nan, -1, 1), abs(nan), sin(nan), log(nan)})
+      EXPECT_TRUE(std::isnan(y.item()));
+    EXPECT_EQ(sign(nan).item(), 0);
+  }
+}
+
+TEST(Elementwise, LogAndAnglesOverTheRange) {
+  std::vector<float> xs;
+  for (float x = 1e-41f; x < 3e38f; x *= 1.0173f) xs.push_back(x);
+  for (float x = -20000; x < 20000; x += 1.37f) xs.push_back(x);
+  for (float x = 0.5f; x < 2; x += 0.00031f) xs.push_back(x);
+  xs.insert(xs.end(), {0.f, -0.f, -1.f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max()});
+  const Tensor x = Tensor::from(xs, Dims(static_cast<int64_t>(xs.size())));
+  const std::vector<double> l = log(x).to_vector(), s = sin(x).to_vector(), c = cos(x).to_vector();
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const double v = xs[i], want = std::log(v);
+    if (std::isfinite(want)) {
+      ASSERT_NEAR(l[i], want, 1.3e-7 * std::abs(want) + 1e-8 * (std::abs(want) < 0.1 ? std::abs(want) : 1)) << v;
+    } else {
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(l[i]) : l[i] == want) << v;
+    }
+    if (!std::isfinite(v)) continue;
+    ASSERT_NEAR(s[i], std::sin(v), 1.2e-7) << v;
+    ASSERT_NEAR(c[i], std::cos(v), 1.2e-7) << v;
+  }
+}
+
+// A dense tensor's order of axes stays, so that chains over a transposed one run straight through memory.
+TEST(Elementwise, ResultsKeepTheOrderOfAxes) {
+  const Tensor x = transpose(Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, Dims(2, 3)), 0, 1);  // (3, 2)
+  for (const Tensor& y :
+       {exp(x), mul(x, x), add(x, 1), eq(x, 1), add(x, Tensor::from(std::vector<float>{1, 2}, Dims(2)))})
+    EXPECT_EQ(y.strides(), x.strides());
+  EXPECT_EQ(add(x, 1).to_vector(), (std::vector<double>{2, 5, 3, 6, 4, 7}));
+  EXPECT_EQ(add(x, Tensor::from(std::vector<float>{1, 2}, Dims(2))).to_vector(),
+            (std::vector<double>{2, 6, 3, 7, 4, 8}));
+  EXPECT_TRUE(exp(slice(x, 0, 0, 2)).is_contiguous());
 }
 
 // The functions of simd_math.h within a few units of the last place over their whole range.

@@ -6,12 +6,14 @@
 #include "tally/ops/attention_kernels.h"
 #include "tally/ops/cache_kernels.h"
 #include "tally/ops/creation_kernels.h"
+#include "tally/ops/compare_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
 #include "tally/ops/embedding_kernels.h"
 #include "tally/ops/gather_kernels.h"
 #include "tally/ops/losses_kernels.h"
+#include "tally/ops/integer_kernels.h"
 #include "tally/ops/matmul_kernels.h"
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
@@ -24,6 +26,7 @@
 #include "tally/ops/scan_kernels.h"
 #include "tally/ops/softmax_kernels.h"
 #include "tally/ops/sort_kernels.h"
+#include "tally/ops/where_kernels.h"
 
 namespace tally {
 
@@ -34,6 +37,11 @@ struct Kernels {
   Kernel<UnaryArgs> unary = nullptr;
   Kernel<UnaryBackwardArgs> unary_backward = nullptr;
   Kernel<BinaryArgs> binary = nullptr;
+  Kernel<BinaryBackwardArgs> binary_backward = nullptr;
+  Kernel<IntegerArgs> integer = nullptr;
+  Kernel<CompareArgs> compare = nullptr;
+  Kernel<WhereArgs> where = nullptr;
+  Kernel<TriangleArgs> triangle = nullptr;
   Kernel<FillArgs> fill = nullptr;
   Kernel<CopyArgs> copy = nullptr;
   Kernel<SwigluArgs> swiglu = nullptr;

@@ -14,6 +14,7 @@ constexpr Kernels kTable = {
     .unary = unary,
     .unary_backward = unary_backward,
     .binary = binary,
+    .binary_backward = binary_backward,
     .fill = fill,
     .copy = copy,
     .swiglu = swiglu,

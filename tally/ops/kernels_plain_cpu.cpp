@@ -20,6 +20,10 @@ void add_plain_kernels(Kernels& table) {
   table.random = random;
   table.sequence = sequence;
   table.count_unequal = count_unequal;
+  table.integer = integer;
+  table.compare = compare;
+  table.where = where;
+  table.triangle = triangle;
 }
 
 }  // namespace tally::isa_plain

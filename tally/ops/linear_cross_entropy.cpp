@@ -8,6 +8,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
@@ -48,7 +49,7 @@ void product(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate)
 
 void binary(BinaryOp op, const Tensor& a, const Tensor& b, const Tensor& out) {
   launch(&Kernels::binary,
-         BinaryArgs{broadcast_to(a, out.sizes()).raw(), broadcast_to(b, out.sizes()).raw(), out.raw(), op});
+         BinaryArgs{broadcast_view(a, out.sizes()).raw(), broadcast_view(b, out.sizes()).raw(), out.raw(), op});
 }
 
 // As Backward has them, before there is one.

@@ -139,39 +139,74 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
   }
 }
 
-// f(i, in[], out[]) on every element, N = Vec for f32, bf16 and f16 and double for f64: views are the outputs, then the
-// inputs. f reads in[k] and writes out[k].
-template <int kOut, int kIn, class F>
-TALLY_INLINE void map_elements(const View (&views)[kOut + kIn], const F& f) {
-  if (views[0].dtype == DType::kF64) {
-    for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
-      for (int64_t i = 0; i < n; ++i) {
-        double in[kIn], out[kOut];
-        for (int k = 0; k < kIn; ++k) in[k] = views[kOut + k].template ptr<double>()[at[kOut + k] + i * step[kOut + k]];
-        f(in, out);
-        for (int k = 0; k < kOut; ++k) views[k].template ptr<double>()[at[k] + i * step[k]] = out[k];
-      }
-    });
-    return;
-  }
+// The same of an f64 view.
+[[maybe_unused]] static const double* block_in(const View& v, int64_t at, int64_t step, int64_t n, double* buffer) {
+  const double* p = v.ptr<double>() + at;
+  if (step == 1) return p;
+  for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
+  return buffer;
+}
+[[maybe_unused]] static double* block_place(const View& v, int64_t at, int64_t step, int64_t, double* buffer) {
+  return step == 1 ? v.ptr<double>() + at : buffer;
+}
+[[maybe_unused]] static void block_out(const View& v, int64_t at, int64_t step, int64_t n, const double* place,
+                                       const double* buffer) {
+  if (place != buffer) return;
+  for (int64_t i = 0; i < n; ++i) v.ptr<double>()[at + i * step] = buffer[i];
+}
+
+// What a formula makes of a block of n numbers: out[k][i] from in[k][i]; context is the formula's own.
+template <class T>
+using BlockFormula = void (*)(const void* context, const T* const* in, T* const* out, int64_t n);
+
+// Rows and blocks of map_elements(), apart from the formulas: one copy a count of views, not one an op.
+template <int kOut, int kIn, class T>
+__attribute__((noinline)) void map_blocks(const View (&views)[kOut + kIn], BlockFormula<T> formula,
+                                          const void* context) {
   for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
-    alignas(64) float buffer[kOut + kIn][kBlock];
+    alignas(64) T buffer[kOut + kIn][kBlock];
     for (int64_t start = 0; start < n; start += kBlock) {
       const int64_t m = n - start < kBlock ? n - start : kBlock;
-      const float* x[kIn];
-      float* y[kOut];
+      const T* x[kIn];
+      T* y[kOut];
       for (int k = 0; k < kIn; ++k)
         x[k] = block_in(views[kOut + k], at[kOut + k] + start * step[kOut + k], step[kOut + k], m, buffer[kOut + k]);
       for (int k = 0; k < kOut; ++k) y[k] = block_place(views[k], at[k] + start * step[k], step[k], m, buffer[k]);
-      for (int64_t i = 0; i < m; i += kLanes) {
-        Vec in[kIn], out[kOut];
-        for (int k = 0; k < kIn; ++k) in[k] = load(x[k] + i);
-        f(in, out);
-        for (int k = 0; k < kOut; ++k) store(y[k] + i, out[k]);
-      }
+      formula(context, x, y, m);
       for (int k = 0; k < kOut; ++k) block_out(views[k], at[k] + start * step[k], step[k], m, y[k], buffer[k]);
     }
   });
+}
+
+// f(in[], out[]) on every element, numbers being Vec for narrower floats and double for f64: views are the outputs,
+// then the inputs. f reads in[k] and writes out[k]. An output may be an input (one and the same view).
+template <int kOut, int kIn, class F>
+TALLY_INLINE void map_elements(const View (&views)[kOut + kIn], const F& f) {
+  if (views[0].dtype == DType::kF64) {
+    return map_blocks<kOut, kIn, double>(
+        views,
+        [](const void* context, const double* const* x, double* const* y, int64_t n) {
+          for (int64_t i = 0; i < n; ++i) {
+            double in[kIn], out[kOut];
+            for (int k = 0; k < kIn; ++k) in[k] = x[k][i];
+            (*static_cast<const F*>(context))(in, out);
+            for (int k = 0; k < kOut; ++k) y[k][i] = out[k];
+          }
+        },
+        &f);
+  }
+  map_blocks<kOut, kIn, float>(
+      views,
+      [](const void* context, const float* const* x, float* const* y, int64_t n) {
+        const F formula = *static_cast<const F*>(context);  // a copy: stores to y cannot change it
+        for (int64_t i = 0; i < n; i += kLanes) {
+          Vec in[kIn], out[kOut];
+          for (int k = 0; k < kIn; ++k) in[k] = load(x[k] + i);
+          formula(in, out);
+          for (int k = 0; k < kOut; ++k) store(y[k] + i, out[k]);
+        }
+      },
+      &f);
 }
 
 }  // namespace tally::TALLY_ISA

@@ -6,6 +6,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/softmax.h"
 #include "tally/ops/view.h"
@@ -21,11 +22,11 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
 // Of one shape; weight is defined, without a gradient.
 Tensor elements(LossOp op, const Tensor& x, const Tensor& target, const Tensor& weight) {
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
-  launch(&Kernels::loss, LossArgs{x.raw(), target.raw(), broadcast_to(weight, x.sizes()).raw(), y.raw(), op});
+  launch(&Kernels::loss, LossArgs{x.raw(), target.raw(), broadcast_view(weight, x.sizes()).raw(), y.raw(), op});
   record(
       y, {x, target}, {x, target, weight},
       [](Backward& b, LossOp f) {
-        const View w = broadcast_to(b.saved(2), b.grad().sizes()).raw();
+        const View w = broadcast_view(b.saved(2), b.grad().sizes()).raw();
         for (const bool by_target : {false, true}) {
           if (!b.needs(by_target)) continue;
           Tensor d = b.empty(by_target);
@@ -122,7 +123,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
   Tensor weight = pos_weight;
   if (weight.defined()) {
     require_same(kName, input, weight);
-    broadcast_to(weight, input.sizes());  // or an error
+    broadcast_view(weight, input.sizes());  // or an error
     weight = weight.detach();
   } else {
     weight = Tensor::empty(Dims{}, input.dtype(), input.device());

@@ -6,6 +6,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -104,15 +105,15 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   if (b.size(-2) != k) fail("matmul: shapes {} and {} do not fit", str(a.sizes()), str(b.sizes()));
   const Dims batch = broadcast_shape("matmul", batch_part(a.sizes()), batch_part(b.sizes()));
   Tensor y = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
-  const Tensor full_a = broadcast_to(a, with_matrix(batch, m, k)), full_b = broadcast_to(b, with_matrix(batch, k, n));
+  const Tensor full_a = broadcast_view(a, with_matrix(batch, m, k)), full_b = broadcast_view(b, with_matrix(batch, k, n));
   gemm(as_batch(full_a), as_batch(full_b), as_batch(y), false);
   record(y, {a, b}, {a, b}, [](Backward& t) {
     const Dims part = batch_part(t.grad().sizes());
     const int64_t rows = t.grad().size(-2), columns = t.grad().size(-1),
                   inner = t.input(0).size[t.input(0).size.rank - 1];
     const Dims da = with_matrix(part, rows, inner), db = with_matrix(part, inner, columns);
-    if (t.needs(0)) add_product(t, 0, t.grad(), transpose(broadcast_to(t.saved(1), db), -1, -2), da);
-    if (t.needs(1)) add_product(t, 1, transpose(broadcast_to(t.saved(0), da), -1, -2), t.grad(), db);
+    if (t.needs(0)) add_product(t, 0, t.grad(), transpose(broadcast_view(t.saved(1), db), -1, -2), da);
+    if (t.needs(1)) add_product(t, 1, transpose(broadcast_view(t.saved(0), da), -1, -2), t.grad(), db);
   });
   return y;
 }

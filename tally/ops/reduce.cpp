@@ -73,7 +73,7 @@ int64_t reduced_count(const Tensor& x, int mask) {
 // What inner results are kept in, so that they are rounded once.
 DType wide(DType t) { return t == DType::kF64 ? t : DType::kF32; }
 
-Tensor rounded(const Tensor& t, DType dtype) {
+Tensor rounded_to(const Tensor& t, DType dtype) {
   NoGrad quiet;
   return to(t, dtype);
 }
@@ -197,7 +197,7 @@ Tensor sum(const Tensor& x, const Dims& axes, bool keepdim, std::optional<DType>
   if (is_whole(from.dtype())) {
     const Tensor out = empty_reduced(from, mask, DType::kI64);
     reduce_plain_(PlainOp::kSum, from, out);
-    return rounded(without_axes(out, x.sizes(), mask, keepdim), dtype.value_or(DType::kI64));
+    return rounded_to(without_axes(out, x.sizes(), mask, keepdim), dtype.value_or(DType::kI64));
   }
   require_float("sum", from);
   return scaled_sum(from, mask, keepdim, 1.0);
@@ -219,7 +219,7 @@ Tensor prod(const Tensor& x, const Dims& axes, bool keepdim, std::optional<DType
   if (is_whole(from.dtype())) {
     const Tensor out = empty_reduced(from, mask, DType::kI64);
     reduce_plain_(PlainOp::kProd, from, out);
-    return rounded(without_axes(out, x.sizes(), mask, keepdim), dtype.value_or(DType::kI64));
+    return rounded_to(without_axes(out, x.sizes(), mask, keepdim), dtype.value_or(DType::kI64));
   }
   require_float("prod", from);
   const Tensor out = empty_reduced(from, mask, from.dtype());
@@ -251,7 +251,7 @@ Tensor var(const Tensor& x, const Dims& axes, double correction, bool keepdim) {
   const int mask = reduced_axes("var", x, axes);
   const double scale = variance_scale(x, mask, correction);
   const Moments m = moments(x, mask, scale);
-  Tensor y = rounded(without_axes(m.variance, x.sizes(), mask, keepdim), x.dtype());
+  Tensor y = rounded_to(without_axes(m.variance, x.sizes(), mask, keepdim), x.dtype());
   record(
       y, {x}, {x, m.mean},
       [](Backward& b, int bits, bool keep, double by) {
@@ -271,7 +271,7 @@ Tensor std(const Tensor& x, const Dims& axes, double correction, bool keepdim) {
     NoGrad quiet;
     root = sqrt(m.variance);
   }
-  Tensor y = rounded(without_axes(root, x.sizes(), mask, keepdim), x.dtype());
+  Tensor y = rounded_to(without_axes(root, x.sizes(), mask, keepdim), x.dtype());
   record(
       y, {x}, {x, m.mean, root},
       [](Backward& b, int bits, bool keep, double by) {
@@ -305,7 +305,7 @@ Tensor logsumexp(const Tensor& input, const Dims& axes, bool keepdim) {
     reduce_(ReduceOp::kSumExp, x, total, 1.0, most);
     all = add(log(total), most);
   }
-  Tensor y = rounded(without_axes(all, x.sizes(), mask, keepdim), x.dtype());
+  Tensor y = rounded_to(without_axes(all, x.sizes(), mask, keepdim), x.dtype());
   record(
       y, {x}, {x, all},
       [](Backward& b, int bits, bool keep) {
@@ -352,7 +352,7 @@ Tensor norm(const Tensor& x, double p, const Dims& axes, bool keepdim) {
       all = root;
     }
   }
-  Tensor y = rounded(without_axes(all, x.sizes(), mask, keepdim), x.dtype());
+  Tensor y = rounded_to(without_axes(all, x.sizes(), mask, keepdim), x.dtype());
   if (p == 0) return y;  // constant almost everywhere
   record(
       y, {x}, {x, all}, [](Backward& b, int bits, bool keep, double power) { norm_backward(b, bits, keep, power); },

@@ -1,8 +1,9 @@
-// tanh, erf, log, sqrt for Vec, float and double beside exp_of of simd.h; a float gives the bits of a lane.
-// tanh: Cephes' single-precision polynomials (Moshier, netlib.org/cephes); erf: Eigen's rational function
-// (eigen.tuxfamily.org, MathFunctionsImpl.h); with fused multiply-adds.
+// tanh, erf, log, sqrt, sin, cos and rounding for Vec, float and double beside exp_of of simd.h; a float of tanh and
+// erf gives the bits of a lane. tanh: Cephes' single-precision polynomials (Moshier, netlib.org/cephes); erf: Eigen's
+// rational function (eigen.tuxfamily.org, MathFunctionsImpl.h); with fused multiply-adds.
 #pragma once
 
+#include "tally/ops/elementwise_math.h"
 #include "tally/ops/simd.h"
 
 namespace tally::TALLY_ISA {
@@ -21,17 +22,14 @@ TALLY_INLINE Vec sqrt_of(Vec x) {
   return y;
 }
 
-TALLY_INLINE float log_of(float x) { return __builtin_logf(x); }
+TALLY_INLINE float log_of(float x) { return __builtin_logf(x); }  // not a lane's bits: these are the C library's
 TALLY_INLINE double log_of(double x) { return __builtin_log(x); }
-TALLY_INLINE Vec log_of(Vec x) {
-  Vec y{};
-  for (int i = 0; i < kLanes; ++i) y[i] = __builtin_logf(x[i]);
-  return y;
-}
 
 TALLY_INLINE float abs_of(float x) { return __builtin_fabsf(x); }
 TALLY_INLINE Vec abs_of(Vec x) { return from_bits(bits_of(x) & 0x7FFFFFFFu); }
+TALLY_INLINE double abs_of(double x) { return __builtin_fabs(x); }
 // |magnitude| with the sign of x
+TALLY_INLINE double with_sign(double magnitude, double x) { return __builtin_copysign(magnitude, x); }
 TALLY_INLINE float with_sign(float magnitude, float x) { return __builtin_copysignf(magnitude, x); }
 TALLY_INLINE Vec with_sign(Vec magnitude, Vec x) {
   return from_bits((bits_of(magnitude) & 0x7FFFFFFFu) | (bits_of(x) & 0x80000000u));
@@ -73,6 +71,100 @@ TALLY_INLINE float erf_of(float x) { return erf_float(x); }
 TALLY_INLINE Vec erf_of(Vec x) { return erf_float(x); }
 TALLY_INLINE double erf_of(double x) { return __builtin_erf(x); }
 
+// ln x within 1.5 units of the last place (Cephes' logf): x = 2^e m with m in [sqrt(1/2), sqrt(2)), a polynomial of
+// m - 1, and e ln 2 in two parts. Subnormal numbers are scaled first.
+constexpr float kLogP[] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
+                           -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
+TALLY_INLINE Vec log_of(Vec x) {
+  const VecI tiny = x < 0x1p-126f;
+  const VecU u = bits_of(tiny ? x * 0x1p23f : x);
+  const VecU shifted = u + (0x3F800000u - 0x3F3504F3u);  // the exponent changes at sqrt(1/2)
+  const VecI exponent = __builtin_bit_cast(VecI, (shifted >> 23) - (tiny ? VecU{} + 150u : VecU{} + 127u));
+  const Vec e = __builtin_convertvector(exponent, Vec);
+  const Vec z = from_bits((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f, s = z * z;
+  Vec y = horner(z, kLogP) * z * s;
+  y = fmadd(e, broadcast(-2.12194440e-4f), y);
+  y = fmadd(s, broadcast(-0.5f), y);
+  y = fmadd(e, broadcast(0.693359375f), z + y);
+  const Vec inf = broadcast(__builtin_inff());
+  y = x == inf ? inf : (x == 0.0f ? -inf : y);
+  return x >= 0.0f ? y : broadcast(__builtin_nanf(""));
+}
+
+// Whole numbers: adding and taking off 2^23 (2^52) rounds the magnitude to nearest even. The sign of zero stays.
+TALLY_INLINE double round_of(double x) {
+  const double a = abs_of(x), r = (a + 0x1p52) - 0x1p52;
+  return with_sign(a < 0x1p52 ? r : a, x);
+}
+template <class N>
+TALLY_INLINE N round_of(N x) {
+  const N a = abs_of(x), r = (a + 0x1p23f) - 0x1p23f;
+  return with_sign(a < 0x1p23f ? r : a, x);
+}
+template <class N>
+TALLY_INLINE N floor_of(N x) {
+  const N r = round_of(x);
+  return r > x ? r - 1.0f : r;
+}
+template <class N>
+TALLY_INLINE N ceil_of(N x) {
+  const N r = round_of(x);
+  return with_sign(r < x ? r + 1.0f : r, x);
+}
+template <class N>
+TALLY_INLINE N trunc_of(N x) {
+  return with_sign(floor_of(abs_of(x)), x);
+}
+
+// f of every lane by itself.
+template <class F>
+TALLY_INLINE Vec by_lane(Vec x, const F& f) {
+  Vec y{};
+  for (int i = 0; i < kLanes; ++i) y[i] = f(x[i]);
+  return y;
+}
+template <class F>
+TALLY_INLINE Vec by_lane(Vec a, Vec b, const F& f) {
+  Vec y{};
+  for (int i = 0; i < kLanes; ++i) y[i] = f(a[i], b[i]);
+  return y;
+}
+
+// sin(x + quarter * pi / 2), |x| < 8192: x less the nearest multiple of pi / 2, which is taken in three parts, then
+// Cephes' polynomials on [-pi / 4, pi / 4].
+constexpr float kSinP[] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};
+constexpr float kCosP[] = {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f};
+constexpr float kSinLimit = 8192.0f;
+TALLY_INLINE Vec sin_in_range(Vec x, uint32_t quarter) {
+  const Vec shifted = fmadd(x, broadcast(0x1.45f306p-1f), broadcast(0x1.8p+23f)), n = shifted - 0x1.8p+23f;
+  Vec r = fmadd(n, broadcast(-0x1.921fb6p+0f), x);
+  r = fmadd(n, broadcast(0x1.777a5cp-25f), r);
+  r = fmadd(n, broadcast(0x1.ee59dap-50f), r);
+  const VecU q = bits_of(shifted) + quarter;
+  const Vec s = r * r;
+  const Vec sine = fmadd(horner(s, kSinP) * s, r, r);
+  const Vec cosine = fmadd(horner(s, kCosP) * s, s, fmadd(s, broadcast(-0.5f), broadcast(1.0f)));
+  const Vec y = (q & 1u) != 0u ? cosine : sine;
+  return from_bits(bits_of(y) ^ ((q & 2u) << 30));
+}
+TALLY_INLINE bool all_below(Vec magnitude, float limit) {  // false for NaN
+  bool all = true;
+  for (int i = 0; i < kLanes; ++i) all &= magnitude[i] < limit;
+  return all;
+}
+TALLY_INLINE Vec sin_of(Vec x) {
+  if (all_below(abs_of(x), kSinLimit)) return sin_in_range(x, 0);
+  const Vec y = sin_in_range(x, 0);
+  return abs_of(x) < kSinLimit ? y : by_lane(x, [](float v) { return __builtin_sinf(v); });
+}
+TALLY_INLINE Vec cos_of(Vec x) {
+  if (all_below(abs_of(x), kSinLimit)) return sin_in_range(x, 1);
+  const Vec y = sin_in_range(x, 1);
+  return abs_of(x) < kSinLimit ? y : by_lane(x, [](float v) { return __builtin_cosf(v); });
+}
+TALLY_INLINE double sin_of(double x) { return __builtin_sin(x); }
+TALLY_INLINE double cos_of(double x) { return __builtin_cos(x); }
+
 // The functions elementwise_math.h asks of a device.
 struct CpuMath {
   template <class N>
@@ -94,6 +186,62 @@ struct CpuMath {
   template <class N>
   TALLY_INLINE static N erf(N x) {
     return erf_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N abs(N x) {
+    return abs_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N sin(N x) {
+    return sin_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N cos(N x) {
+    return cos_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N floor(N x) {
+    return floor_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N ceil(N x) {
+    return ceil_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N round(N x) {
+    return round_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N trunc(N x) {
+    return trunc_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N with_sign(N magnitude, N x) {
+    return TALLY_ISA::with_sign(magnitude, x);
+  }
+  // The C library's, number by number.
+  TALLY_INLINE static double log1p(double x) { return __builtin_log1p(x); }
+  TALLY_INLINE static double expm1(double x) { return __builtin_expm1(x); }
+  TALLY_INLINE static double pow(double x, double y) { return __builtin_pow(x, y); }
+  TALLY_INLINE static float pow(float x, float y) { return __builtin_powf(x, y); }
+  TALLY_INLINE static double fmod(double x, double y) { return __builtin_fmod(x, y); }
+  TALLY_INLINE static float fmod(float x, float y) { return __builtin_fmodf(x, y); }
+  TALLY_INLINE static Vec log1p(Vec x) {
+    return by_lane(x, [](float v) { return __builtin_log1pf(v); });
+  }
+  TALLY_INLINE static Vec expm1(Vec x) {
+    return by_lane(x, [](float v) { return __builtin_expm1f(v); });
+  }
+  TALLY_INLINE static Vec pow(Vec x, Vec y) {
+    return by_lane(x, y, [](float a, float b) { return __builtin_powf(a, b); });
+  }
+  TALLY_INLINE static double floor_divide(double a, double b) { return floor_divide_numbers<CpuMath>(a, b); }
+  TALLY_INLINE static double remainder(double a, double b) { return remainder_of_numbers<CpuMath>(a, b); }
+  TALLY_INLINE static Vec floor_divide(Vec a, Vec b) {
+    return by_lane(a, b, [](float x, float y) { return floor_divide_numbers<CpuMath>(x, y); });
+  }
+  TALLY_INLINE static Vec remainder(Vec a, Vec b) {
+    return by_lane(a, b, [](float x, float y) { return remainder_of_numbers<CpuMath>(x, y); });
   }
 };
 

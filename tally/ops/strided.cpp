@@ -65,7 +65,8 @@ void add_overlapping(Tensor part, Tensor g) {
   for (;;) {
     int64_t to = part.storage_offset(), from = g.storage_offset();
     for (int i = 0; i < size.rank; ++i) to += index[i] * part.strides()[i], from += index[i] * g.strides()[i];
-    add_(part.alias(one, part.strides(), to), g.alias(one, g.strides(), from));
+    Tensor here = part.alias(one, part.strides(), to);
+    add_(here, g.alias(one, g.strides(), from));
     int i = size.rank - 1;
     for (; i >= 0; --i) {
       if (!(stepped >> i & 1)) continue;

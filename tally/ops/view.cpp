@@ -6,6 +6,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 
 namespace tally {
 
@@ -125,6 +126,14 @@ Tensor movedim(const Tensor& x, const Dims& from, const Dims& to) {
     order[place++] = f;
   }
   return permute(x, order);
+}
+
+Tensor broadcast_to(const Tensor& x, const Dims& size) {
+  if (x.sizes() == size) return x;
+  Tensor y = broadcast_view(x, size);
+  record(y, {x}, {},
+         [](Backward& b) { b.add(0, sum_to(b.grad(), b.input(0).size, b.category(0), b.gradient_dtype(0))); });
+  return y;
 }
 
 Tensor expand(const Tensor& x, const Dims& size) {

@@ -23,8 +23,9 @@ Tensor squeeze(const Tensor& x);                    // without its axes of size 
 Tensor squeeze(const Tensor& x, int axis);          // x itself where that axis is not of size 1
 Tensor squeeze(const Tensor& x, const Dims& axes);  // of these, those of size 1
 Tensor unsqueeze(const Tensor& x, int axis);
-// Axes of size 1, and new ones in front, repeated without a copy; -1 keeps an axis. (elementwise.h has broadcast_to().)
+// Axes of size 1, and new ones in front, repeated without a copy; -1 keeps an axis.
 Tensor expand(const Tensor& x, const Dims& size);
+Tensor broadcast_to(const Tensor& x, const Dims& size);  // the same by the rule of element-wise ops
 inline Tensor expand_as(const Tensor& x, const Tensor& other) { return expand(x, other.sizes()); }
 
 // ---- shapes
