@@ -27,7 +27,8 @@ struct DTypeObject {
   DType value;
 };
 extern PyObject* dtype_objects[kDTypes];
-extern PyObject* size_type;  // tally.Size
+extern PyObject* size_type;            // tally.Size
+extern PyObject* values_indices_type;  // a named tuple (values, indices)
 
 PyObject* python_dtype(DType t);                     // borrowed
 bool dtype_from_python(PyObject* o, DType& value);   // a dtype, or Python's float, int, bool; false: none of them
@@ -77,13 +78,21 @@ class Ops {
 // The parts of the module, each in its file.
 void bind_types(nb::module_& m);
 void bind_tensor(nb::module_& m, TensorClass& c);
+void bind_values(nb::module_& m, TensorClass& c);
 void bind_create(nb::module_& m, TensorClass& c);
 void bind_operators(nb::module_& m, TensorClass& c);
+void bind_index(nb::module_& m, TensorClass& c);
+void bind_dlpack(nb::module_& m, TensorClass& c);
+void bind_new(nb::module_& m, TensorClass& c);
 void bind_ops(Ops& ops);
+void bind_arrange(Ops& ops);
+void bind_conv(Ops& ops);
+void bind_reduce(Ops& ops);
 void bind_views(Ops& ops);
+void bind_nn(Ops& ops);
+void bind_einops(nb::module_& m);
 void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_device(nb::module_& m);
-void bind_nn(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_text(nb::module_& m);
 void bind_train(nb::module_& m);
@@ -91,7 +100,9 @@ void bind_errors(nb::module_& m);
 
 // bind_create.cpp: a number, nested lists of them, or an array, as a new tensor.
 Tensor tensor_from_python(nb::handle data, std::optional<DType> dtype, Device device);
-// bind_tensor.cpp: values as nested lists of Python's numbers.
+// bind_tensor.cpp: a copy through which gradients flow.
+Tensor copied(const Tensor& x);
+// bind_values.cpp: values as nested lists of Python's numbers.
 nb::object tolist(const Tensor& x);
 
 }  // namespace tally::py

@@ -9,6 +9,7 @@ namespace tally::py {
 
 PyObject* dtype_objects[kDTypes];
 PyObject* size_type;
+PyObject* values_indices_type;
 
 namespace {
 
@@ -85,6 +86,7 @@ bool integer(PyObject* o, int64_t& value) {
 
 bool dims_from_python(PyObject* o, Dims& value) {
   value = {};
+  if (o == Py_None) return true;
   if (PyLong_Check(o)) return value.rank = 1, integer(o, value.v[0]);
   if (PyTuple_Check(o) || PyList_Check(o)) {
     const Py_ssize_t n = PySequence_Size(o);
@@ -161,6 +163,28 @@ void bind_types(nb::module_& m) {
       .def("__reduce__", [](Device d) {
         return nb::make_tuple(nb::type<Device>(), nb::make_tuple(d == kMetaCpu ? std::string("meta") : name_of(d)));
       });
+
+  nb::class_<FloatInfo>(m, "FloatInfo", "Limits of a dtype of floats.")
+      .def_ro("max", &FloatInfo::max)
+      .def_ro("min", &FloatInfo::min)
+      .def_ro("tiny", &FloatInfo::tiny)
+      .def_ro("smallest_normal", &FloatInfo::tiny)
+      .def_ro("smallest_subnormal", &FloatInfo::smallest_subnormal)
+      .def_ro("eps", &FloatInfo::eps)
+      .def_ro("bits", &FloatInfo::bits)
+      .def("__repr__", [](const FloatInfo& i) {
+        return fmt::format("finfo(max={:g}, min={:g}, tiny={:g}, eps={:g}, bits={})", i.max, i.min, i.tiny, i.eps,
+                           i.bits);
+      });
+  nb::class_<IntInfo>(m, "IntInfo", "Limits of an integer dtype.")
+      .def_ro("max", &IntInfo::max)
+      .def_ro("min", &IntInfo::min)
+      .def_ro("bits", &IntInfo::bits)
+      .def("__repr__",
+           [](const IntInfo& i) { return fmt::format("iinfo(max={}, min={}, bits={})", i.max, i.min, i.bits); });
+  m.def("finfo", finfo, "dtype"_a,
+        "max, min, tiny, eps, smallest_subnormal and bits of a dtype of floats; else a TypeError.");
+  m.def("iinfo", iinfo, "dtype"_a, "max, min and bits of an integer dtype; else a TypeError.");
 }
 
 }  // namespace tally::py

@@ -26,6 +26,7 @@ NB_MODULE(_C, m) {
   nb::set_leak_warnings(false);  // the objects of dtypes and Size live as long as the process
   m.doc() = "Tally's tensors, ops, tokenizers and training, as the package tally shows them.";
   size_type = nb::object(nb::module_::import_("tally._size").attr("Size")).release().ptr();
+  values_indices_type = nb::object(nb::module_::import_("tally._size").attr("ValuesIndices")).release().ptr();
   m.attr("Size") = nb::handle(size_type);
   bind_errors(m);
   bind_types(m);
@@ -34,13 +35,21 @@ NB_MODULE(_C, m) {
                      "Names and meaning are PyTorch's. Views share the storage.");
   Ops ops(m, tensor);
   bind_tensor(m, tensor);
+  bind_values(m, tensor);
   bind_create(m, tensor);
+  bind_new(m, tensor);
+  bind_dlpack(m, tensor);
+  bind_index(m, tensor);
   bind_operators(m, tensor);
   bind_ops(ops);
+  bind_arrange(ops);
+  bind_reduce(ops);
   bind_views(ops);
+  bind_nn(ops);
+  bind_conv(ops);
+  bind_einops(m);
   bind_autograd(m, tensor);
   bind_device(m);
-  bind_nn(m);
   bind_io(m);
   bind_text(m);
   bind_train(m);

@@ -14,7 +14,7 @@ from ._C import device, dtype  # noqa: F401
 from ._size import Size  # noqa: F401
 from .autograd import enable_grad, no_grad, set_grad_enabled  # noqa: F401
 from .storage import load, save  # noqa: F401
-from . import autograd, cuda, nn, optim, typing  # noqa: F401
+from . import autograd, cuda, einops, nn, optim, typing  # noqa: F401
 
 __version__ = "0.1.0"
 inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None

@@ -3,7 +3,7 @@ import contextlib
 import threading
 
 from . import _C
-from ._C import is_grad_enabled  # noqa: F401
+from ._C import grad, is_grad_enabled, recompute  # noqa: F401
 
 
 class _Switch(contextlib.ContextDecorator):
