@@ -3,6 +3,7 @@
 #   tools/long.sh            all of it (an hour on two cores)
 #   tools/long.sh ctest      the tests of label long
 #   tools/long.sh hard       the hard cases of long runs, tools/hard.py and its arguments: kills, full disks, 30 minutes
+#   tools/long.sh einops     einops and einsum on 100,000 random patterns each against a loop over indices
 #   tools/long.sh words      the demo in full: at least half of the sampled words are words of the training text
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,6 +16,8 @@ trap 'rm -rf "$work"' EXIT
 long_ctest() { ctest --test-dir $build -L long --output-on-failure --no-tests=error; }
 
 long_hard() { python3 tools/hard.py --tally "$tally" "$@"; }
+
+long_einops() { TALLY_PROPERTY_CASES=100000 $build/tally/ops/tally_ops_tests --gtest_filter='Ein*.Random*'; }
 
 long_words() {
   ./run demo
@@ -36,11 +39,13 @@ PYTHON
 case ${1:-all} in
   ctest) long_ctest ;;
   hard) long_hard "${@:2}" ;;
+  einops) long_einops ;;
   words) long_words ;;
   all)
     long_ctest
     long_hard
+    long_einops
     long_words
     ;;
-  *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -91,7 +91,17 @@ void* Arena::take(int64_t bytes) {
     ++growths_;
     return std::aligned_alloc(64, static_cast<size_t>(rounded(bytes, 64)));
   }
+  if (bytes == kSmall && !small_.empty()) {
+    const int64_t offset = small_.back();
+    small_.pop_back();
+    free_ -= kSmall;
+    return base_ + offset;
+  }
   auto it = by_size_.lower_bound({bytes, 0});
+  if (it == by_size_.end() && !small_.empty()) {
+    join_small();
+    it = by_size_.lower_bound({bytes, 0});
+  }
   if (it == by_size_.end()) {
     if (!grow(bytes)) return nullptr;
     it = by_size_.lower_bound({bytes, 0});
@@ -105,14 +115,27 @@ void* Arena::take(int64_t bytes) {
 }
 
 void Arena::give(void* block, int64_t bytes) {
-  if constexpr (!kReuses)
+  if constexpr (!kReuses) {
     std::free(block);
-  else
-    insert(static_cast<char*>(block) - base_, {bytes, true});
+    return;
+  }
+  const int64_t offset = static_cast<char*>(block) - base_;
+  if (bytes != kSmall || std::ssize(small_) == kMostSmall) return insert(offset, {bytes, true});
+  small_.push_back(offset);
+  free_ += kSmall;
+}
+
+void Arena::join_small() {
+  for (const int64_t offset : small_) {
+    free_ -= kSmall;  // insert() counts it
+    insert(offset, {kSmall, true});
+  }
+  small_.clear();
 }
 
 void Arena::release() {
   const int64_t page = sysconf(_SC_PAGESIZE);
+  join_small();
   by_size_.clear();
   for (auto& [offset, piece] : pieces_) {
     // Only whole pages; what is left of them at the ends belongs to neighbours too.

@@ -2,6 +2,8 @@
 // A request takes the smallest free piece that holds it (best fit), the lowest of equals, and gives the rest back;
 // a freed piece joins its free neighbours. So buffers of one shape are reused for any other, steps of equal shapes take
 // nothing from the system after the first, and what a process touches stays near the largest sum of live blocks.
+// Blocks of the smallest size, which hold scalars, are not joined at once but wait for the next such request; they join
+// before more is taken from the system.
 // Pages are huge ones where the system grants them. Under the address sanitizer every block is its own allocation, so
 // that it sees what reaches beyond one.
 #pragma once
@@ -10,6 +12,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace tally {
 
@@ -39,11 +42,15 @@ class Arena {
   bool grow(int64_t bytes);
   void insert(int64_t offset, Piece piece);
   void erase(Pieces::iterator it);
+  void join_small();
 
   char* base_ = nullptr;
   int64_t reserved_ = 0, usable_ = 0, free_ = 0, growths_ = 0;
   Pieces pieces_;
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
+  static constexpr int64_t kSmall = 256;
+  static constexpr int64_t kMostSmall = 256;
+  std::vector<int64_t> small_;  // offsets of free blocks of kSmall bytes, not in pieces_
 };
 
 }  // namespace tally

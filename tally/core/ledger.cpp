@@ -72,6 +72,18 @@ void Ledger::charge(Category category, int64_t bytes) {
   if (timeline_) timeline_->charge(live_);
 }
 
+void Ledger::charge_saved(int scope, Category category, int64_t bytes) {
+  saved_[static_cast<size_t>(category)] += bytes;
+  nodes_[scope].saved[static_cast<size_t>(category)] += bytes;
+}
+
+std::vector<std::pair<std::string, CategoryBytes>> Ledger::saved_by_scope() const {
+  std::vector<std::pair<std::string, CategoryBytes>> all;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (total(nodes_[i].saved) != 0) all.emplace_back(scope_path(static_cast<int>(i)), nodes_[i].saved);
+  return all;
+}
+
 Cost Ledger::cost() const {
   Cost sum;
   for (const Slot& s : slots_) sum += s.cost;

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tally/base/json.h"
@@ -63,6 +64,15 @@ class Ledger {
   std::string peak_moment() const;  // "backward blocks.1/mlp"
   void reset_peak();
 
+  // Bytes kept for backwards now: blocks of which a tensor is saved, each once, by category (a saved parameter is no
+  // memory of its own) and by the scope that saved it first.
+  const CategoryBytes& saved() const { return saved_; }
+  std::vector<std::pair<std::string, CategoryBytes>> saved_by_scope() const;
+  void charge_saved(int scope, Category category, int64_t bytes);
+  // Bytes of saved tensors that are in host memory now (OffloadSaved); they are in no category.
+  int64_t offloaded_bytes() const { return offloaded_; }
+  void charge_offloaded(int64_t bytes) { offloaded_ += bytes; }
+
   // Predicts the time of every launch from these peaks; null turns it off. The pointer must outlive its use.
   void set_hardware(const Hardware* hardware) { hardware_ = hardware; }
   // Writes live bytes to it at every charge and launch (core/timeline.h); null, as at first, turns it off.
@@ -85,6 +95,7 @@ class Ledger {
     int parent = -1;
     std::vector<int> children;
     std::vector<int> entries;
+    CategoryBytes saved{};
   };
   struct Slot {
     const char* op;
@@ -97,7 +108,8 @@ class Ledger {
   std::vector<std::string> phases_{""};
   std::vector<Slot> slots_;
   int scope_ = 0, phase_ = 0;
-  CategoryBytes live_{}, at_peak_{};
+  CategoryBytes live_{}, at_peak_{}, saved_{};
+  int64_t offloaded_ = 0;
   int64_t live_total_ = 0, peak_total_ = 0;
   int peak_scope_ = 0, peak_phase_ = 0;
   const Hardware* hardware_ = nullptr;

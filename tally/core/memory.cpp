@@ -34,7 +34,7 @@ class Pool {
     void* const block = guards_ ? guarded(bytes) : plain_take(bytes);
     if (block == nullptr) throw OutOfMemory(device_, bytes, counts.live);
     if (guards_) guarded_[block] = bytes;
-    live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
+    if (!on_cpu()) live_set_ += hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     count(bytes, category);
     return block;
   }
@@ -55,7 +55,7 @@ class Pool {
 
   void give(void* block, int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
-    live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
+    if (!on_cpu()) live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
     if (const auto it = guarded_.find(block); it != guarded_.end()) {
       guarded_.erase(it);
       check_guards(static_cast<char*>(block), bytes);
@@ -141,7 +141,7 @@ class Pool {
 
   Device device_;
   std::mutex mutex_;
-  uint64_t live_set_ = 0;  // the sum of a hash of each live block
+  uint64_t live_set_ = 0;  // the sum of a hash of each live block; of cards
   int64_t most_ = 0;       // live bytes there ever were, whatever reset_block_peak() did
   Arena arena_;
   Segments segments_;
@@ -155,12 +155,14 @@ constexpr size_t kMostPools = 65;
 // Never destroyed: tensors may outlive static objects.
 Pool& pool_of(Device device) {
   static std::mutex mutex;
-  static auto* const pools = new std::array<Pool*, kMostPools>{};
+  static auto* const pools = new std::array<std::atomic<Pool*>, kMostPools>{};
   const size_t i = device.kind == DeviceKind::kCpu ? 0 : 1 + static_cast<size_t>(device.index);
   TALLY_ASSERT(i < kMostPools);
+  std::atomic<Pool*>& pool = (*pools)[i];
+  if (Pool* const there = pool.load(std::memory_order_acquire)) return *there;
   const std::lock_guard lock(mutex);
-  if ((*pools)[i] == nullptr) (*pools)[i] = new Pool(device);
-  return *(*pools)[i];
+  if (pool.load() == nullptr) pool.store(new Pool(device));
+  return *pool.load();
 }
 
 }  // namespace

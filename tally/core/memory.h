@@ -47,7 +47,7 @@ inline int64_t memory_allocated(Device device) { return blocks_of(device).live; 
 int64_t external_bytes(Device device = kCpu);
 void count_external(Device device, int64_t bytes);
 
-// A number for where the device's blocks lie: equal numbers mean that the same takes get the same addresses.
+// A number for where a card's blocks lie: equal numbers mean that the same takes get the same addresses.
 uint64_t block_fingerprint(Device device);
 
 // For tests: fills new blocks with NaN bytes and puts guard bytes around each; a damaged guard is counted.

@@ -1,8 +1,10 @@
 #include "tally/core/tape.h"
 
-#include <unordered_map>
+#include <algorithm>
 
 #include "tally/base/error.h"
+#include "tally/core/custom_node.h"
+#include "tally/core/node_hooks.h"
 
 namespace tally {
 
@@ -13,36 +15,116 @@ thread_local bool no_grad = false;
 // Nodes whose last owner is gone wait here, so that a chain of a million ops is freed in a loop, not by recursion.
 thread_local std::vector<Ref<Node>>* doomed = nullptr;
 
+// Memory of nodes: freed blocks wait by size for the next node of that size. Under the address sanitizer every node is
+// an allocation of its own.
+class NodeBlocks {
+ public:
+  NodeBlocks() { alive = true; }
+  NodeBlocks(const NodeBlocks&) = delete;
+  NodeBlocks& operator=(const NodeBlocks&) = delete;
+  ~NodeBlocks() {
+    alive = false;
+    for (Free* p : free_)
+      while (p != nullptr) ::operator delete(std::exchange(p, p->next));
+  }
+  // Nodes of static tensors die after this thread's blocks.
+  static thread_local bool alive;
+  static constexpr size_t kUnit = 64, kClasses = 24, kMost = 4096;
+  static size_t class_of(size_t bytes) { return (bytes - 1) / kUnit; }
+
+  void* take(size_t size_class) {
+    Free* const p = free_[size_class];
+    if (p == nullptr) return ::operator new((size_class + 1) * kUnit);
+    free_[size_class] = p->next;
+    --count_[size_class];
+    return p;
+  }
+  bool give(void* block, size_t size_class) {
+    if (count_[size_class] == kMost) return false;
+    ++count_[size_class];
+    free_[size_class] = new (block) Free{free_[size_class]};
+    return true;
+  }
+
+ private:
+  struct Free {
+    Free* next;
+  };
+  std::array<Free*, kClasses> free_{};
+  std::array<size_t, kClasses> count_{};
+};
+thread_local bool NodeBlocks::alive = false;
+thread_local NodeBlocks node_blocks;
+
+void* take_node(size_t bytes) {
+#ifndef __SANITIZE_ADDRESS__
+  if (const size_t c = NodeBlocks::class_of(bytes); c < NodeBlocks::kClasses) return node_blocks.take(c);
+#endif
+  return ::operator new(bytes);
+}
+
+void give_node(void* block, size_t bytes) {
+#ifndef __SANITIZE_ADDRESS__
+  if (const size_t c = NodeBlocks::class_of(bytes); c < NodeBlocks::kClasses && NodeBlocks::alive)
+    if (node_blocks.give(block, c)) return;
+#endif
+  ::operator delete(block);
+}
+
 }  // namespace
 
 void retain(Node* node) { node->references.fetch_add(1, std::memory_order_relaxed); }
 void release(Node* node) {
-  if (node->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete node;
+  if (node->references.fetch_sub(1, std::memory_order_acq_rel) == 1) Node::destroy(node);
 }
 
-NoGrad::NoGrad() : previous_(std::exchange(no_grad, true)) {}
+NoGrad::NoGrad(bool on) : previous_(std::exchange(no_grad, on)) {}
 NoGrad::~NoGrad() { no_grad = previous_; }
 bool NoGrad::active() { return no_grad; }
 
-bool needs_grad(TensorRefs inputs) {
+bool needs_grad(std::span<const std::reference_wrapper<const Tensor>> inputs) {
   if (no_grad) return false;
   for (const Tensor& t : inputs)
     if (t.requires_grad()) return true;
   return false;
 }
 
-Ref<Node> Node::make_leaf() {
-  Ref<Node> node(new Node);
-  node->grads_.resize(1);
+Node* Node::make(size_t inputs, size_t saved, size_t outputs, size_t attribute_bytes) {
+  const size_t bytes = sizeof(Node) + inputs * sizeof(Edge) + saved * sizeof(Saved) + outputs * sizeof(Tensor) +
+                       (attribute_bytes + 7) / 8 * 8;
+  TALLY_ASSERT(inputs < 65536 && saved < 65536 && outputs < 65536);
+  Node* const node = new (take_node(bytes)) Node;
+  node->bytes_ = static_cast<uint32_t>(bytes);
+  node->inputs_ = static_cast<uint16_t>(inputs);
+  node->room_ = static_cast<uint16_t>(saved);
+  node->outputs_ = static_cast<uint16_t>(outputs);
+  for (Edge& e : node->edges()) new (&e) Edge;
+  for (Tensor& g : node->grads()) new (&g) Tensor;
   return node;
 }
 
+Ref<Node> Node::make_leaf() {
+  Ref<Node> node(make(0, 0, 1, 0));
+  node->leaf_ = true;
+  return node;
+}
+
+void Node::destroy(Node* node) {
+  const size_t bytes = node->bytes_;
+  node->~Node();
+  give_node(node, bytes);
+}
+
 Node::~Node() {
+  for (Saved& s : saved()) s.~Saved();
+  for (Tensor& g : grads()) g.~Tensor();
   std::vector<Ref<Node>> local;
   const bool outermost = doomed == nullptr;
   if (outermost) doomed = &local;
-  for (Edge& e : inputs_)
+  for (Edge& e : edges()) {
     if (e.node) doomed->push_back(std::move(e.node));
+    e.~Edge();
+  }
   if (!outermost) return;
   while (!local.empty()) {
     Ref<Node> next = std::move(local.back());
@@ -51,31 +133,43 @@ Node::~Node() {
   doomed = nullptr;
 }
 
-Recorder::Recorder(std::initializer_list<Tensor*> outputs, TensorRefs inputs, std::initializer_list<Tensor> saved)
-    : node_(new Node) {
-  node_->saved_.reserve(saved.size());
-  for (const Tensor& t : saved) node_->saved_.push_back(t.detach());
-  node_->inputs_.reserve(inputs.size());
-  node_->metas_.reserve(inputs.size());
-  for (const Tensor& t : inputs) {
-    node_->inputs_.push_back({t.node(), t.output_index()});
-    node_->metas_.push_back(t.defined() ? InputMeta{t.sizes(), t.dtype(), t.device()} : InputMeta{});
+Outputs::Outputs(std::initializer_list<Tensor*> outputs, const char* name) : op(name), count_(outputs.size()) {
+  TALLY_ASSERT(outputs.size() <= few_.size());
+  std::copy(outputs.begin(), outputs.end(), few_.begin());
+}
+
+Recorder::Recorder(const char* op, std::span<Tensor* const> outputs, Inputs inputs, std::span<const Tensor> saved,
+                   size_t attribute_bytes)
+    : node_(Node::make(inputs.size(), saved.size(), outputs.size(), attribute_bytes)) {
+  Node& n = *node_;
+  n.op_ = op;
+  n.scope_ = Ledger::current().scope();
+  for (const Tensor& t : saved) {
+    new (n.saved_begin() + n.saved_) Saved(t, n.scope_);
+    ++n.saved_;
   }
-  node_->grads_.resize(outputs.size());
-  node_->scope_ = Ledger::current().scope();
+  Node::Edge* e = n.edge_begin();
+  for (const Tensor& t : inputs) {
+    e->node = t.node();
+    e->output = t.output_index();
+    if (t.defined()) e->meta = InputMeta{t.sizes(), t.dtype(), t.device()};
+    ++e;
+  }
   int i = 0;
   for (Tensor* t : outputs) t->set_node(node_, i++);
 }
 
+void Recorder::set(std::unique_ptr<CustomNode> custom) { node_->custom_ = std::move(custom); }
+
 Category Backward::category(int i) const {
-  const Ref<Node>& node = node_.inputs_[i].node;
+  const Ref<Node>& node = source(i);
   return node && node->is_leaf() ? Category::kGradient : Category::kActivation;
 }
 
 DType gradient_dtype_of(DType dtype, bool leaf) { return leaf && is_half(dtype) ? DType::kF32 : dtype; }
 
 DType Backward::gradient_dtype(int i) const {
-  const Ref<Node>& node = node_.inputs_[i].node;
+  const Ref<Node>& node = source(i);
   return gradient_dtype_of(input(i).dtype, node && node->is_leaf());
 }
 
@@ -89,72 +183,8 @@ Tensor Backward::target(int i, bool& accumulate) {
   TALLY_ASSERT(needs(i));
   Tensor& there = slot(i);
   accumulate = there.defined() && there.unique_storage() && there.is_contiguous();
+  if (accumulate) bump_version(there);
   return accumulate ? there : Tensor::empty(input(i).size, gradient_dtype(i), input(i).device, category(i));
-}
-
-void Backward::add(int i, Tensor gradient, bool accumulated) {
-  if (!needs(i) || accumulated) return;
-  Tensor& there = slot(i);
-  if (there.defined() || gradient.dtype() != gradient_dtype(i)) {
-    add_(there, std::move(gradient));
-  } else {
-    there = std::move(gradient);
-  }
-}
-
-std::vector<Ref<Node>> Node::topological_order(const Ref<Node>& root) {
-  std::vector<Ref<Node>> order;
-  std::unordered_map<Node*, size_t> next;  // input to visit next; present once seen
-  std::vector<Ref<Node>> stack{root};
-  next[root.get()] = 0;
-  while (!stack.empty()) {
-    Node* node = stack.back().get();
-    size_t& i = next[node];
-    if (i < node->inputs_.size()) {
-      const Ref<Node>& input = node->inputs_[i++].node;
-      if (input && !next.contains(input.get())) {
-        next[input.get()] = 0;
-        stack.push_back(input);
-      }
-    } else {
-      order.push_back(std::move(stack.back()));
-      stack.pop_back();
-    }
-  }
-  return order;
-}
-
-void run_backward(const Tensor& loss, Tensor gradient, void (*add)(Tensor&, Tensor)) {
-  if (!loss.requires_grad()) fail("backward: nothing that led to this tensor requires a gradient");
-  if (gradient.sizes() != loss.sizes())
-    fail("backward: a gradient of shape {} for a tensor of shape {}", str(gradient.sizes()), str(loss.sizes()));
-  PhaseGuard phase("backward");
-  ScopeGuard scope("");  // restores the scope when a backward throws
-  Ledger& ledger = Ledger::current();
-  std::vector<Ref<Node>> order = Node::topological_order(loss.node());
-  Tensor& seed = loss.node()->grads_[loss.output_index()];
-  if (seed.defined() || gradient.dtype() != gradient_dtype_of(loss.dtype(), loss.node()->is_leaf())) {
-    add(seed, std::move(gradient));
-  } else {
-    seed = std::move(gradient);
-  }
-  while (!order.empty()) {
-    const Ref<Node> node = std::move(order.back());
-    order.pop_back();
-    if (node->is_leaf()) continue;
-    if (node->spent_) fail("backward: this graph was already run and its saved tensors are gone");
-    node->spent_ = true;
-    bool reached = false;
-    for (const Tensor& g : node->grads_) reached = reached || g.defined();
-    if (reached) {
-      ledger.set_scope(node->scope_);
-      Backward b(*node, add);
-      node->call_(node->attributes_, b);
-    }
-    node->saved_.clear();
-    for (Tensor& g : node->grads_) g = {};
-    node->inputs_.clear();
-  }
 }
 
 }  // namespace tally

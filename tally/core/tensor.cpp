@@ -39,7 +39,7 @@ Tensor copy_in(const std::vector<T>& values, const Dims& size, DType dtype) {
 
 }  // namespace
 
-Storage::Storage(int64_t bytes, Device device, Category category, bool pinned)
+Storage::Storage(int64_t bytes, Device device, Category category, bool pinned, bool offloaded)
     : data_(pinned ? take_pinned_block(block_bytes(bytes), category)
                    : take_block(device, block_bytes(bytes), category)),
       bytes_(block_bytes(bytes)),
@@ -47,8 +47,9 @@ Storage::Storage(int64_t bytes, Device device, Category category, bool pinned)
       device_(device),
       category_(category),
       pinned_(pinned),
+      offloaded_(offloaded),
       ledger_(&Ledger::current()) {
-  ledger_->charge(category_, bytes_);
+  offloaded_ ? ledger_->charge_offloaded(bytes_) : ledger_->charge(category_, bytes_);
 }
 
 Storage::Storage(void* data, int64_t bytes, Device device, bool pinned, void* owner, void (*give_back)(void*))
@@ -58,6 +59,7 @@ Storage::Storage(void* data, int64_t bytes, Device device, bool pinned, void* ow
       device_(device),
       category_(Category::kData),
       pinned_(pinned),
+      offloaded_(false),
       owner_(owner),
       give_back_(give_back) {
   count_external(device, bytes);
@@ -70,8 +72,18 @@ Storage::~Storage() {
     give_back_(owner_);
     return;
   }
-  ledger_->charge(category_, -bytes_);
+  offloaded_ ? ledger_->charge_offloaded(-bytes_) : ledger_->charge(category_, -bytes_);
   pinned_ ? give_pinned_block(data_, bytes_, category_) : give_block(device_, data_, bytes_, category_);
+}
+
+void Storage::hold_saved(int scope) {
+  if (saved_by_++ > 0 || !ledger_) return;
+  saved_scope_ = ledger_.get() == &Ledger::current() ? scope : 0;  // scopes of another ledger have other numbers
+  ledger_->charge_saved(saved_scope_, category_, bytes_);
+}
+
+void Storage::drop_saved() {
+  if (--saved_by_ == 0 && ledger_) ledger_->charge_saved(saved_scope_, category_, -bytes_);
 }
 
 Dims contiguous_strides(const Dims& size) {
@@ -89,9 +101,14 @@ Tensor Tensor::empty_pinned(const Dims& size, DType dtype, Category category) {
   return made(size, dtype, kCpu, category, cuda_device_count() > 0);
 }
 
-Tensor Tensor::made(const Dims& size, DType dtype, Device device, Category category, bool pinned) {
+Tensor Tensor::empty_offloaded(const Dims& size, DType dtype, Device device) {
+  const bool meta = device.kind == DeviceKind::kMeta;
+  return made(size, dtype, meta ? kMetaCpu : kCpu, Category::kActivation, !meta && cuda_device_count() > 0, true);
+}
+
+Tensor Tensor::made(const Dims& size, DType dtype, Device device, Category category, bool pinned, bool offloaded) {
   Tensor t;
-  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category, pinned));
+  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category, pinned, offloaded));
   t.size_ = size;
   t.stride_ = contiguous_strides(size);
   t.dtype_ = dtype;
@@ -224,6 +241,7 @@ Tensor Tensor::alias(DType dtype, const Dims& size, const Dims& stride, int64_t 
 
 Tensor& Tensor::set_requires_grad(bool on) {
   if (!on) {
+    if (!is_leaf()) fail("only a leaf tensor can be told to require no gradient; use detach() on what an op made");
     node_ = {};
     return *this;
   }
@@ -233,19 +251,25 @@ Tensor& Tensor::set_requires_grad(bool on) {
   return *this;
 }
 
-Tensor Tensor::grad() const { return node_ && node_->is_leaf() ? node_->leaf_grad() : Tensor{}; }
+bool Tensor::is_leaf() const { return !node_ || node_->is_leaf(); }
+
+Tensor Tensor::grad() const { return node_ ? node_->kept_grad(output_) : Tensor{}; }
 
 void Tensor::set_grad(Tensor grad) {
-  TALLY_ASSERT(node_ && node_->is_leaf());
+  if (!node_ || !node_->is_leaf()) fail("grad can be set on a leaf tensor that requires a gradient");
+  if (grad.defined() && (grad.sizes() != size_ || grad.device() != device()))
+    fail("a gradient of shape {} on {} for a tensor of shape {} on {}", str(grad.sizes()), name_of(grad.device()),
+         str(size_), name_of(device()));
   node_->leaf_grad() = std::move(grad);
 }
 
-Tensor Tensor::detach() const {
-  Tensor t = *this;
-  t.node_ = {};
-  t.output_ = 0;
-  return t;
+Tensor& Tensor::retain_grad() {
+  if (!node_) fail("retain_grad: takes a tensor that requires a gradient");
+  if (!node_->is_leaf()) node_->retain_grad(output_);
+  return *this;
 }
+
+bool Tensor::retains_grad() const { return node_ && node_->retains_grad(output_); }
 
 void Tensor::set_node(Ref<Node> node, int output) { node_ = std::move(node), output_ = output; }
 

@@ -19,7 +19,8 @@ void release(Node* node);
 class Storage {
  public:
   std::atomic<int32_t> references{0};
-  Storage(int64_t bytes, Device device, Category category, bool pinned = false);
+  // offloaded: counted in the ledger's offloaded_bytes() and not in its live bytes.
+  Storage(int64_t bytes, Device device, Category category, bool pinned = false, bool offloaded = false);
   // Memory of another owner, who is told by `give_back(owner)` when the last tensor on it is gone. It is no block of
   // ours: charged to no ledger and in no count but external_bytes().
   Storage(void* data, int64_t bytes, Device device, bool pinned, void* owner, void (*give_back)(void*));
@@ -34,13 +35,21 @@ class Storage {
   Category category() const { return category_; }
   bool pinned() const { return pinned_; }  // in page-locked memory
   bool external() const { return give_back_ != nullptr; }
+  // How often the values were changed in place: a tensor saved for a backward must be at the version it was saved at.
+  int64_t version() const { return version_; }
+  void bump_version() { ++version_; }
+  // Accounts the block as kept for a backward (Ledger::saved()) from the first saved tensor on it to the last.
+  void hold_saved(int scope);
+  void drop_saved();
 
  private:
   void* data_;
   int64_t bytes_, used_;
   Device device_;
   Category category_;
-  bool pinned_;
+  bool pinned_, offloaded_;
+  int32_t saved_by_ = 0, saved_scope_ = 0;
+  int64_t version_ = 0;
   Ref<Ledger> ledger_;
   void* owner_ = nullptr;
   void (*give_back_)(void* owner) = nullptr;
@@ -58,6 +67,8 @@ class Tensor {
   // On memory of another owner (Storage), from `data` on; strides are not negative.
   static Tensor external(void* data, const Dims& size, const Dims& stride, DType dtype, Device device, bool pinned,
                          void* owner, void (*give_back)(void*));
+  // What holds a tensor of `device` while it is offloaded: as empty_pinned; of a meta tensor on meta.
+  static Tensor empty_offloaded(const Dims& size, DType dtype, Device device);
   // Contiguous copies of host values (CPU only).
   static Tensor from(const std::vector<float>& values, const Dims& size);
   static Tensor from(const std::vector<double>& values, const Dims& size);
@@ -108,16 +119,27 @@ class Tensor {
 
   // Tape.
   Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
+  Tensor& requires_grad_(bool on = true) { return set_requires_grad(on); }
   bool requires_grad() const { return static_cast<bool>(node_); }
-  Tensor grad() const;         // of a leaf; undefined before the first backward
+  bool is_leaf() const;        // not made by an op that recorded
+  Tensor grad() const;         // of a leaf or after retain_grad(); undefined before the first backward
   void set_grad(Tensor grad);  // undefined clears it
-  Tensor detach() const;       // the same storage without a node
+  Tensor& retain_grad();       // backward then keeps grad() of this tensor, which is no leaf
+  bool retains_grad() const;
+  Tensor detach() const { return {*this, WithoutNode()}; }  // the same storage without a node
+  int64_t version() const { return storage_->version(); }
   const Ref<Node>& node() const { return node_; }
   int output_index() const { return output_; }
   void set_node(Ref<Node> node, int output = 0);
 
  private:
-  static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned);
+  friend class Saved;  // saved.h
+  struct WithoutNode {};
+  Tensor(const Tensor& o, WithoutNode)
+      : storage_(o.storage_), offset_(o.offset_), size_(o.size_), stride_(o.stride_), dtype_(o.dtype_) {}
+  friend void bump_version(const Tensor& changed);
+  static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned,
+                     bool offloaded = false);
   Ref<Storage> storage_;
   int64_t offset_ = 0;
   Dims size_, stride_;
@@ -128,6 +150,11 @@ class Tensor {
 
 // On one storage, whatever the offsets.
 inline bool same_storage(const Tensor& a, const Tensor& b) { return a.shares_storage(b); }
+// Every function that changes values in place calls it, so that a backward can refuse a saved tensor that was changed.
+inline void bump_version(const Tensor& changed) {
+  if (changed.storage_) changed.storage_->bump_version();
+}
+
 Dims contiguous_strides(const Dims& size);
 
 }  // namespace tally

@@ -46,7 +46,7 @@ constexpr Device kMetaCuda{DeviceKind::kMeta, DeviceKind::kCuda, 0};
 // The kind of device that a tensor is on or, on meta, stands for.
 TALLY_INLINE constexpr DeviceKind target_of(Device d) { return d.kind == DeviceKind::kMeta ? d.target : d.kind; }
 
-constexpr int kMaxRank = 6;
+constexpr int kMaxRank = 8;
 
 TALLY_INLINE constexpr int64_t item_size(DType t) {
   switch (t) {

@@ -138,7 +138,7 @@ TEST(Npy, Refusals) {
   expect_refused(npy("{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,)}", "1234"), "neither True nor False");
   expect_refused(npy(dict("<f4", "(-1,)"), "1234"), "not a tuple of sizes");
   expect_refused(npy(dict("<f4", "(4611686018427387904, 4)"), "1234"), "too large");
-  expect_refused(npy(dict("<f4", "(1,1,1,1,1,1,1)"), "1234"), "7 axes");
+  expect_refused(npy(dict("<f4", "(1,1,1,1,1,1,1,1,1)"), "1234"), "9 axes");
   expect_refused(npy(dict("<f4", "(99999999999999999999,)"), "1234"), "not a tuple of sizes");
   expect_refused("\x93NUMPY\x09" + std::string(5, '\0'), "version 9 is not known");
 }

@@ -132,7 +132,7 @@ TEST(Safetensors, HeaderRules) {
   expect_refused("{\"a\":" + entry("F32", "[1]", "[4,8]") + "}", "12345678", "there is a hole");
   expect_refused("{\"a\":" + ok + "}", "12345", "1 bytes lie behind the last tensor");
   expect_refused("{\"a\":" + ok + "}", "12", "truncated: the tensors need 4 bytes, 2 missing");
-  expect_refused("{\"a\":" + entry("F32", "[1,1,1,1,1,1,1]", "[0,4]") + "}", "1234", "7 axes; at most 6");
+  expect_refused("{\"a\":" + entry("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") + "}", "1234", "9 axes; at most 8");
   expect_refused("{\"a\":" + entry("F32", "[4294967296,4294967296,4294967296]", "[0,4]") + "}", "1234", "too large");
   expect_refused("{\"a\":" + entry("F32", "[9223372036854775807]", "[0,4]") + "}", "1234", "too large");
   expect_refused("{\"a\":" + entry("F32", "[0,4611686018427387904,4]", "[0,0]") + "}", "", "too large");

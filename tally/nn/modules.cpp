@@ -1,5 +1,9 @@
 #include "tally/nn/modules.h"
 
+#include <cmath>
+
+#include "tally/base/error.h"
+#include "tally/ops/dropout.h"
 #include "tally/ops/embedding.h"
 #include "tally/ops/matmul.h"
 
@@ -9,6 +13,8 @@ Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std)
     : weight(init.normal(Dims(out, in), std)), out(out) {
   if (with_bias) bias = init.constant(Dims(out), 0.0);
 }
+Linear::Linear(Init& init, int64_t in, int64_t out, bool with_bias)
+    : Linear(init, in, out, with_bias, 1 / std::sqrt(static_cast<double>(in))) {}
 Tensor Linear::operator()(const Tensor& x) const {
   return packed.defined() ? linear_packed(x, packed, out, bias) : linear(x, weight, bias);
 }
@@ -52,6 +58,14 @@ Tensor Norm::operator()(const Tensor& x) const {
 ResidualNorm Norm::operator()(const Tensor& x, const Tensor& residual) const {
   return kind == NormKind::kLayer ? residual_layer_norm(x, residual, weight, bias, eps)
                                   : residual_rms_norm(x, residual, weight, eps);
+}
+
+Dropout::Dropout(float probability, Generator& g) : p(probability), generator(&g) {
+  if (!(p >= 0.0f && p <= 1.0f)) fail_value("Dropout: p = {} is not in [0, 1]", p);
+}
+Tensor Dropout::operator()(const Tensor& x) const {
+  if (!training || p == 0.0f) return x;
+  return dropout(x, p, generator->initial_seed(), generator->next_stream());
 }
 
 }  // namespace tally

@@ -1,6 +1,7 @@
 // The small modules a decoder is made of: each holds its parameters, lists them in visit() and runs in operator().
 #pragma once
 
+#include "tally/base/generator.h"
 #include "tally/nn/init.h"
 #include "tally/nn/param.h"
 #include "tally/ops/norm.h"
@@ -14,6 +15,7 @@ struct Linear {
   int64_t out = 0;
   Linear() = default;
   Linear(Init& init, int64_t in, int64_t out, bool with_bias, double std);
+  Linear(Init& init, int64_t in, int64_t out, bool with_bias = true);  // std 1 / sqrt(in)
   Tensor operator()(const Tensor& x) const;
   void pack();  // for inference only: the weight is gone from visit()
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
@@ -47,6 +49,29 @@ struct Norm {
   Tensor operator()(const Tensor& x) const;
   ResidualNorm operator()(const Tensor& x, const Tensor& residual) const;  // of x + residual, which it gives too
   void visit(Params& p) { p("weight", weight), p("bias", bias); }
+};
+
+struct LayerNorm : Norm {
+  LayerNorm() : Norm() { kind = NormKind::kLayer; }
+  LayerNorm(Init& init, int64_t d, double eps = 1e-5, bool with_bias = true)
+      : Norm(init, NormKind::kLayer, d, with_bias, eps) {}
+};
+struct RMSNorm : Norm {
+  RMSNorm() = default;
+  RMSNorm(Init& init, int64_t d, double eps = 1e-5) : Norm(init, NormKind::kRms, d, false, eps) {}
+};
+
+// Drops elements with probability p and divides the others by 1 - p while `training`; the identity after eval(). Every
+// call is a draw of the generator (manual_seed()), so its mask is another, and the same in the second run of a
+// recompute().
+struct Dropout {
+  float p;
+  bool training = true;
+  Generator* generator;
+  // ValueError unless probability is in [0, 1].
+  explicit Dropout(float probability = 0.5f, Generator& g = default_generator());
+  Tensor operator()(const Tensor& x) const;
+  void visit(Params& params) { params.training(training); }
 };
 
 }  // namespace tally

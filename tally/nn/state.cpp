@@ -40,6 +40,7 @@ void check_same(const SafeTensors& file, const std::vector<Param>& tensors) {
 
 void copy_values(const Tensor& into, const SafeTensor& from) {
   if (from.data.empty()) return;
+  bump_version(into);
   if (*from.dtype == into.dtype()) {
     copy_bytes(into.raw().data, into.device(), from.data.data(), kCpu, static_cast<int64_t>(from.data.size()));
     return;

@@ -27,18 +27,48 @@ void accumulate(Tensor& into, Tensor g) {
   into = std::move(sum);
 }
 
-}  // namespace
-
-void backward(const Tensor& loss) {
-  if (loss.numel() != 1) fail("backward: a loss of shape {} needs a gradient of its shape", str(loss.sizes()));
-  Tensor one = Tensor::empty(loss.sizes(), loss.dtype(), loss.device());
-  fill_(one, 1.0);
-  backward(loss, std::move(one));
+// d(y) as given, or 1.
+Tensor seed_of(const char* op, const Tensor& y, const Tensor& gradient) {
+  if (!y.defined()) fail("{}: takes a tensor, not an undefined one", op);
+  if (gradient.defined()) return gradient.detach();
+  if (y.numel() != 1)
+    fail("{}: grad can be implicitly created only for scalar outputs: a loss of shape {} needs a gradient of its shape",
+         op, str(y.sizes()));
+  Tensor one = Tensor::empty(y.sizes(), y.dtype(), y.device());
+  if (y.requires_grad()) fill_(one, 1.0);
+  return one;
 }
 
-void backward(const Tensor& loss, const Tensor& gradient) {
-  NoGrad quiet;
-  run_backward(loss, gradient, accumulate);
+void refuse_second_order(const char* op, bool create_graph) {
+  if (create_graph) fail("{}: create_graph: there are no gradients of gradients here; leave it out", op);
+}
+
+}  // namespace
+
+void backward(const Tensor& loss, const Tensor& gradient, bool retain_graph, bool create_graph) {
+  refuse_second_order("backward", create_graph);
+  run_backward(loss, seed_of("backward", loss, gradient), accumulate, retain_graph);
+}
+
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& grad_outputs, bool retain_graph, bool allow_unused,
+                         bool create_graph) {
+  refuse_second_order("grad", create_graph);
+  if (grad_outputs.size() > outputs.size())
+    fail("grad: {} gradients for {} outputs", grad_outputs.size(), outputs.size());
+  std::vector<Tensor> seeds;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    seeds.push_back(seed_of("grad", outputs[i], i < grad_outputs.size() ? grad_outputs[i] : Tensor{}));
+  std::vector<Tensor> all = run_grad(outputs, std::move(seeds), inputs, accumulate, retain_graph);
+  if (allow_unused) return all;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined())
+      fail(
+          "grad: One of the differentiated Tensors appears to not have been used in the graph: input {} of shape {}; "
+          "set "
+          "allow_unused=true when that is meant",
+          i, str(inputs[i].sizes()));
+  return all;
 }
 
 }  // namespace tally

@@ -43,6 +43,7 @@ CacheWriteArgs write_args(const Tensor& keys, const Tensor& values, const Tensor
 void cache_write(const Tensor& keys, const Tensor& values, const Tensor& k, const Tensor& v, int64_t first,
                  const Tensor& position) {
   const Tensor dense_k = dense_rows(k), dense_v = dense_rows(v);
+  bump_version(keys), bump_version(values);
   launch(&Kernels::cache_write, write_args(keys, values, dense_k, dense_v, first, position));
 }
 
@@ -61,12 +62,14 @@ Tensor rope_cache_write(const Tensor& keys, const Tensor& values, const Tensor& 
   Tensor turned = Tensor::empty(q.sizes(), q.dtype(), q.device());
   CacheWriteArgs args = write_args(keys, values, dense_k, dense_v, first, position);
   args.q = dense_q.raw(), args.turned = turned.raw(), args.table = rows.raw(), args.style = style;
+  bump_version(keys), bump_version(values);
   launch(&Kernels::cache_write, args);
   return turned;
 }
 
 void cache_advance(const Tensor& position, int64_t by) {
   if (!position.defined()) fail("cache_advance: the position is missing");
+  bump_version(position);
   launch(&Kernels::cache_advance, CacheAdvanceArgs{position_view("cache_advance", position, position.device()), by});
 }
 

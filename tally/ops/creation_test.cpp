@@ -123,7 +123,7 @@ TEST(Creation, FromNestedLists) {
   expect_error([] { tensor({{1, 2}, {3}}); }, "a list of 1 where one of 2 is expected at axis 1");
   expect_error([] { tensor({{1, 2}, 3}); }, "a number where a list of 2 is expected");
   expect_error([] { tensor({1, {2, 3}}); }, "a list where a number is expected");
-  expect_error([] { tensor({{{{{{{1}}}}}}}); }, "nested more than 6 deep");
+  expect_error([] { tensor({{{{{{{{{1}}}}}}}}}); }, "nested more than 8 deep");
   expect_error([] { tensor({300}, {.dtype = DType::kU8}); }, "tensor: 300 does not fit u8");
   expect_error([] { tensor(std::vector<int>{1, 2}, {3}); }, "2 values do not fill the shape (3,)");
 }

@@ -157,6 +157,7 @@ void copy_(const Tensor& into, const Tensor& from, bool saturate) {
     fail_type("copy: {} to {}: a byte of f4e2m1x2 holds two codes; use quantize and dequantize", name_of(from.dtype()),
               name_of(into.dtype()));
   if (into.sizes() != from.sizes()) fail("copy: shapes {} and {} differ", str(into.sizes()), str(from.sizes()));
+  bump_version(into);
   if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw(), saturate});
   // Between devices bytes are moved between contiguous tensors of one dtype; the kernels of both ends do the rest.
   if (!from.is_contiguous() || from.dtype() != into.dtype()) {

@@ -167,7 +167,7 @@ N gradient_reference(UnaryOp op, N x, N g, double a, double b) {
     case UnaryOp::kPowNumber:
       return g * (alpha * num_pow(x, N(a - 1)));
     case UnaryOp::kPowBase:
-      return g * (num_pow(alpha, x) * N(b));
+      return g * (num_pow(alpha, x) * N(a == 0 ? 0 : b));
     default:
       ADD_FAILURE() << "no backward kernel";
   }
@@ -228,7 +228,7 @@ N pair_gradient_reference(BinaryOp op, bool first, N x, N y, N g) {
   const auto zero = [](auto v) { return v == 0; };
   if (op == BinaryOp::kPow)
     return first ? num_where(y, zero, N(0.0), g * (y * num_pow(x, y - N(1.0))))
-                 : num_where(x, zero, N(0.0), one_flop([](auto v) { return v; }, g * (num_pow(x, y) * num_log(x))));
+                 : num_where(x, zero, N(0.0), g * (num_pow(x, y) * num_log(x)));
   const bool larger = (op == BinaryOp::kMaximum) == first;
   const N a = larger ? x : y, b = larger ? y : x, half = g * N(0.5);
   const N rest = one_flop([](auto p, auto q, auto v) { return p < q ? 0 * v : v; }, a, b, g);
@@ -369,6 +369,43 @@ TEST(Elementwise, LogAndAnglesOverTheRange) {
     if (!std::isfinite(v)) continue;
     ASSERT_NEAR(s[i], std::sin(v), 1.2e-7) << v;
     ASSERT_NEAR(c[i], std::cos(v), 1.2e-7) << v;
+  }
+}
+
+TEST(Elementwise, PowersQuotientsAndSmallNumbers) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const std::vector<float> edge = {0,    -0.f,   1,     -1,     2,   -2,   0.5f, -0.5f,  3,      -3,
+                                   7.5f, 1e-40f, 3e38f, -3e38f, inf, -inf, nan,  1e-10f, -1e-10f};
+  std::vector<float> as, bs;
+  for (const float a : edge)
+    for (const float b : edge) as.push_back(a), bs.push_back(b);
+  for (int i = 0; i < 20000; ++i) {
+    as.push_back((uniform_from_u32(random_u32(1, 1, i)) - 0.5f) * 40);
+    bs.push_back((uniform_from_u32(random_u32(1, 2, i)) - 0.5f) * (i % 3 == 0 ? 0.01f : 30));
+    if (i % 2 == 0) bs.back() = std::nearbyint(bs.back());
+  }
+  const auto n = static_cast<int64_t>(as.size());
+  const Tensor a = Tensor::from(as, Dims(n)), b = Tensor::from(bs, Dims(n));
+  const std::vector<double> p = pow(a, b).to_vector(), r = remainder(a, b).to_vector();
+  const std::vector<double> q = floor_divide(a, b).to_vector(), e = expm1(a).to_vector(), l = log1p(a).to_vector();
+  const auto near = [](double got, double want, double tolerance) {
+    if (!std::isfinite(static_cast<float>(want)) || want == 0)
+      return std::isnan(want) ? std::isnan(got) : got == static_cast<float>(want);
+    return std::abs(got - want) <= tolerance * std::abs(want) + 1e-45;
+  };
+  for (size_t i = 0; i < as.size(); ++i) {
+    const float x = as[i], y = bs[i];
+    ASSERT_TRUE(near(p[i], std::pow(double{x}, double{y}), 1.2e-7)) << x << "^" << y << " = " << p[i];
+    ASSERT_TRUE(near(e[i], std::expm1(double{x}), 6e-7)) << x << " " << e[i];
+    ASSERT_TRUE(near(l[i], std::log1p(double{x}), 4e-7)) << x << " " << l[i];
+    // Python's rule on f32, as PyTorch computes it.
+    float rest = std::fmod(x, y);
+    if (rest != 0 && (rest < 0) != (y < 0)) rest += y;
+    ASSERT_TRUE(near(r[i], rest, 0)) << x << " % " << y << " = " << r[i];
+    if (std::isfinite(x) && std::isfinite(y) && y != 0 && std::abs(x / y) < 1e5f) {
+      const double quotient = double{x} / double{y};
+      ASSERT_TRUE(q[i] == std::floor(quotient)) << x << " // " << y << " = " << q[i];
+    }
   }
 }
 

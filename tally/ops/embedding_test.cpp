@@ -83,7 +83,7 @@ TEST(Embedding, Errors) {
   const Tensor ids = Tensor::from(std::vector<int32_t>{0}, Dims(1));
   expect_error([&] { embedding(ids, Tensor::empty(Dims(3))); }, "embedding: takes a table of shape (V, d), not (3,)");
   expect_error([&] { embedding(Tensor::empty(Dims(2)), Tensor::empty(Dims(3, 2))); }, "embedding: indices are i32");
-  const Tensor deep = Tensor::empty(Dims(1, 1, 1, 1, 1, 1), DType::kI32);
+  const Tensor deep = Tensor::empty(Dims(1, 1, 1, 1, 1, 1, 1, 1), DType::kI32);
   expect_error([&] { embedding(deep, Tensor::empty(Dims(3, 2))); }, "too many axes");
 }
 

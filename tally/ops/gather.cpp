@@ -1,5 +1,6 @@
 #include "tally/ops/gather.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "tally/base/error.h"
@@ -38,21 +39,13 @@ int64_t first_outside(const Tensor& flat, int64_t limit, const int64_t* allowed)
   return flat.dtype() == DType::kI64 ? find(flat.data<int64_t>()) : find(flat.data<int32_t>());
 }
 
-namespace {
+namespace {}  // namespace
 
-void check_range(const char* op, const Tensor& flat, int64_t limit) {
+void require_range(const char* op, const Tensor& flat, int64_t limit) {
   if (const int64_t at = first_outside(flat, limit); at >= 0)
-    fail("{}: index {} at position {} is outside 0..{}", op, index_value(flat, at), at, limit - 1);
+    fail_index("{}: index {} at position {} is outside 0..{}", op, index_value(flat, at), at, limit - 1);
 }
 
-void check_gather(const char* op, const Tensor& x, const Tensor& index) {
-  if (!x.defined()) fail("{}: an input is missing", op);
-  require_index(op, index);
-  if (x.device() != index.device())
-    fail("{}: devices {} and {} differ", op, name_of(x.device()), name_of(index.device()));
-}
-
-// The flat index seen with the result's size: its own axes, or one of them with strides of 0 on the others.
 Tensor spread_index(const Tensor& flat, const Dims& size, int axis) {
   Dims stride = contiguous_strides(size);
   if (flat.numel() != size.numel() || size.rank == 1) {
@@ -61,21 +54,38 @@ Tensor spread_index(const Tensor& flat, const Dims& size, int axis) {
   return flat.alias(size, stride, flat.storage_offset());
 }
 
+namespace {
+
+void check_gather(const char* op, const Tensor& x, const Tensor& index) {
+  if (!x.defined()) fail("{}: an input is missing", op);
+  require_index(op, index);
+  if (x.device() != index.device())
+    fail("{}: devices {} and {} differ", op, name_of(x.device()), name_of(index.device()));
+}
+
 Tensor gathered(const Tensor& x, const Tensor& flat, const Dims& size, int axis) {
   Tensor y = Tensor::empty(size, x.dtype(), x.device());
-  launch(&Kernels::gather, GatherArgs{x.raw(), spread_index(flat, size, axis).raw(), y.raw(), axis});
+  Dims lanes = size;
+  lanes[axis] = x.sizes()[axis];
+  launch(&Kernels::gather, GatherArgs{x.alias(lanes, x.strides(), x.storage_offset()).raw(),
+                                      spread_index(flat, size, axis).raw(), y.raw(), axis});
   record(
       y, {x}, {flat},
       [](Backward& b, int along) {
         const Tensor index = b.saved(0);
         const InputMeta& x_meta = b.input(0);
-        check_range("gather", index, x_meta.size[along]);  // the caller may have changed them since
+        require_range("gather", index, x_meta.size[along]);  // the caller may have changed them since
         const DType sums = is_half(x_meta.dtype) ? DType::kF32 : x_meta.dtype;
         const bool narrow = b.gradient_dtype(0) != sums;  // summed in f32, rounded once
         Tensor dx = Tensor::empty(x_meta.size, sums, x_meta.device, narrow ? Category::kWorkspace : b.category(0));
-        const Tensor seen = spread_index(index, b.grad().sizes(), along);
+        Dims lanes = b.grad().sizes();  // gather() may leave out the end of other axes
+        const Tensor seen = spread_index(index, lanes, along);
+        lanes[along] = x_meta.size[along];
+        const bool partial = lanes != x_meta.size;
+        if (partial) fill_(dx, 0.0);
         const Tensor grad = widens_f16(b.grad()) ? to(b.grad(), DType::kF32) : b.grad();
-        launch(&Kernels::gather_backward, GatherBackwardArgs{grad.raw(), seen.raw(), dx.raw(), along});
+        launch(&Kernels::gather_backward,
+               GatherBackwardArgs{grad.raw(), seen.raw(), dx.alias(lanes, dx.strides(), 0).raw(), along, partial});
         if (narrow) {
           Tensor rounded = b.empty(0);
           copy_(rounded, dx);
@@ -94,7 +104,7 @@ Tensor index_select(const Tensor& x, int axis, const Tensor& ids) {
   axis = normalize_axis(axis, x.dim(), "index_select");
   if (ids.dim() != 1) fail("index_select: takes indices in one axis, not {}", str(ids.sizes()));
   const Tensor flat = flat_index(ids);
-  check_range("index_select", flat, x.sizes()[axis]);
+  require_range("index_select", flat, x.sizes()[axis]);
   Dims size = x.sizes();
   size[axis] = ids.numel();
   return gathered(x, flat, size, axis);
@@ -109,8 +119,22 @@ Tensor take_along_axis(const Tensor& x, const Tensor& index, int axis) {
     fail("take_along_axis: an index of shape {} does not fit {} along axis {}", str(index.sizes()), str(x.sizes()),
          axis);
   const Tensor flat = flat_index(index);
-  check_range("take_along_axis", flat, x.sizes()[axis]);
+  require_range("take_along_axis", flat, x.sizes()[axis]);
   return gathered(x, flat, size, axis);
+}
+
+Tensor gather(const Tensor& x, int axis, const Tensor& index) {
+  check_gather("gather", x, index);
+  if (index.dim() != x.dim())
+    fail("gather: index {} must have as many axes as the input {}", str(index.sizes()), str(x.sizes()));
+  axis = normalize_axis(axis, std::max(x.dim(), 1), "gather");
+  if (x.dim() == 0) return reshape(gather(reshape(x, Dims(1)), 0, reshape(index, Dims(1))), {});
+  for (int i = 0; i < x.dim(); ++i)
+    if (i != axis && index.sizes()[i] > x.sizes()[i])
+      fail("gather: index {} is larger than the input {} beyond axis {}", str(index.sizes()), str(x.sizes()), axis);
+  const Tensor flat = flat_index(index);
+  require_range("gather", flat, x.sizes()[axis]);
+  return gathered(x, flat, index.sizes(), axis);
 }
 
 Tensor cat(const std::vector<Tensor>& parts, int axis) {
@@ -208,6 +232,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   if (y.size() == 4) record_split({&y[0], &y[1], &y[2], &y[3]}, x, axis, lengths);
   if (y.size() == 5) record_split({&y[0], &y[1], &y[2], &y[3], &y[4]}, x, axis, lengths);
   if (y.size() == 6) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5]}, x, axis, lengths);
+  if (y.size() == 7) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5], &y[6]}, x, axis, lengths);
+  if (y.size() == 8) record_split({&y[0], &y[1], &y[2], &y[3], &y[4], &y[5], &y[6], &y[7]}, x, axis, lengths);
   return y;
 }
 

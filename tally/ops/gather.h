@@ -12,6 +12,10 @@ Tensor index_select(const Tensor& x, int axis, const Tensor& ids);
 // out[.., j, ..] = x[.., index[.., j, ..], ..]: index has x's sizes but for `axis` (numpy's take_along_axis).
 Tensor take_along_axis(const Tensor& x, const Tensor& index, int axis);
 
+// out[.., j, ..] = x[.., index[.., j, ..], ..] with j on `axis` and index's sizes, which may be smaller than x's on the
+// other axes (PyTorch's gather). Out of range, below 0 included, is an IndexError.
+Tensor gather(const Tensor& x, int axis, const Tensor& index);
+
 // Tensors of one dtype, equal in all sizes but that of `axis`, one behind the other. Their gradients are views of the
 // result's gradient.
 Tensor cat(const std::vector<Tensor>& parts, int axis);
@@ -25,5 +29,10 @@ Tensor flat_index(const Tensor& index);
 int64_t index_value(const Tensor& flat, int64_t i);
 // The first place whose number is neither in [0, limit) nor *allowed; -1 when there is none, and on meta.
 int64_t first_outside(const Tensor& flat, int64_t limit, const int64_t* allowed = nullptr);
+
+// Refuses numbers outside 0..limit-1 with an IndexError; on the CPU only.
+void require_range(const char* op, const Tensor& flat, int64_t limit);
+// The flat index seen with the result's size: its own axes, or one of them with strides of 0 on the others.
+Tensor spread_index(const Tensor& flat, const Dims& size, int axis);
 
 }  // namespace tally

@@ -62,7 +62,7 @@ void scatter_block(const GatherBackwardArgs& a, const View& dx_plane, const View
   T* dx = a.dx.ptr<T>() + row_offset(dx_plane, plane) + start * dx_step;
   const int64_t grad_at = row_offset(grad_plane, plane), index_from = row_offset(index_plane, plane);
   alignas(64) T buffer[kBlock];
-  for (int64_t r = 0; r < a.dx.size.v[a.axis]; ++r) {
+  for (int64_t r = 0; r < (a.add ? 0 : a.dx.size.v[a.axis]); ++r) {
     T* row = dx + r * along;
     if (dx_step == 1) {
       __builtin_memset(row, 0, static_cast<uint64_t>(m) * sizeof(T));
@@ -95,7 +95,7 @@ void scatter(const GatherBackwardArgs& a) {
   const View dx = planes_of(a.dx, a.axis), grad = planes_of(a.grad, a.axis), index = planes_of(a.index, a.axis);
   const bool own = a.axis == a.dx.size.rank - 1;
   const int64_t width = own ? 1 : row_length(a.dx), chunk = 128, chunks = (width + chunk - 1) / chunk;
-  const int64_t work = (own ? row_length(a.grad) : chunk * a.grad.size.v[a.axis]) + a.dx.size.v[a.axis];
+  const int64_t work = (own ? row_length(a.grad) : chunk * a.grad.size.v[a.axis]) + (a.add ? 0 : a.dx.size.v[a.axis]);
   parallel_for(rows_of(dx) * chunks, row_grain(work), [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t start = unit % chunks * chunk, m = width - start < chunk ? width - start : chunk;

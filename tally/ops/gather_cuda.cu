@@ -1,8 +1,9 @@
 // Gather on CUDA: axes that lie one behind the other are joined, and rows that one index serves are moved in the
-// largest pieces, up to 16 bytes, that their alignment allows. The backward zeroes dx, then gives every lane along the
-// gathered axis, cut into ranges of rows of dx, to one thread, which adds what the index sends into its range in the
-// order of the index. Where all lanes share the index, a block first collects what falls into its range. An index
-// outside its axis reads and writes nothing: the gathered bits are ones (NaN as a float), its gradient is dropped.
+// largest pieces, up to 16 bytes, that their alignment allows. The backward zeroes dx unless it adds, then gives every
+// lane along the gathered axis, cut into ranges of rows of dx, to one thread, which adds what the index sends into its
+// range in the order of the index. Where all lanes share the index, a block first collects what falls into its range.
+// An index outside its axis reads and writes nothing: the gathered bits are ones (NaN as a float), its gradient is
+// dropped.
 #include "tally/ops/gather_kernels.h"
 
 #include "tally/ops/pieces.cuh"
@@ -256,7 +257,8 @@ void gather_backward(const GatherBackwardArgs& a) {
   if (numel == 0) return;
   const cudaStream_t stream = stream_of(a.device());
   if (a.dx.dtype != DType::kF32) detail::wrong_dtype("gather_backward", static_cast<int>(a.dx.dtype));
-  if (a.dx.contiguous()) {
+  if (a.add) {  // onto what is there
+  } else if (a.dx.contiguous()) {
     check_cuda("gather_backward", cudaMemsetAsync(a.dx.data, 0, static_cast<size_t>(numel) * sizeof(float), stream));
   } else {
     zero_kernel<<<blocks_for(numel, kThreads), kThreads, 0, stream>>>(a.dx, numel);

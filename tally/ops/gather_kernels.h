@@ -17,14 +17,19 @@ struct GatherArgs {
   }
 };
 
-// dx[.., index[.., j, ..], ..] = sum of grad[.., j, ..] over j in order; the rest of dx is zero. dx is f32 (f64 for
-// f64), whatever grad is. Counted: one addition an element of grad.
+// dx[.., index[.., j, ..], ..] = sum of grad[.., j, ..] over j in order; the rest of dx is zero. With `add` the sum
+// goes on top of what dx holds, one number after the other, and the rest is not touched. dx is f32 (f64 for f64),
+// whatever grad is. Counted: one addition an element of grad.
 struct GatherBackwardArgs {
   static constexpr const char* name = "gather_backward";
   View grad, index, dx;
   int axis;
+  bool add = false;
   Device device() const { return dx.device; }
-  Cost cost() const { return {0, grad.numel(), grad.bytes() + index.bytes(), dx.bytes(), 0}; }
+  Cost cost() const {
+    const int64_t n = grad.numel() < dx.numel() ? grad.numel() : dx.numel(), touched = n * item_size(dx.dtype);
+    return {0, grad.numel(), grad.bytes() + index.bytes() + (add ? touched : 0), add ? touched : dx.bytes(), 0};
+  }
 };
 
 #ifdef TALLY_ISA

@@ -33,8 +33,8 @@ const bool gather_backward_reference =
       using N = NumberOf<decltype(io)>;
       auto grad = io.in(a.grad);
       auto index = io.index(a.index);
-      auto& dx = io.out(a.dx);
-      for (int64_t k = 0; k < a.dx.numel(); ++k) dx.flat(k) = N(0.0);
+      auto& dx = a.add ? io.inout(a.dx) : io.out(a.dx);
+      for (int64_t k = 0; k < (a.add ? 0 : a.dx.numel()); ++k) dx.flat(k) = N(0.0);
       for (int64_t k = 0; k < a.grad.numel(); ++k)
         dx.flat(place_of(k, a.grad.size, a.dx.size, a.axis, static_cast<int64_t>(index.flat(k)))) += grad.flat(k);
     });
@@ -125,7 +125,9 @@ TEST(Gather, Split) {
                                             {1, 2, 3, 1},
                                             {1, 1, 1, 1, 3},
                                             {1, 1, 1, 1, 1, 2},
-                                            {1, 1, 1, 1, 1, 1, 1}})
+                                            {1, 1, 1, 1, 1, 1, 1},
+                                            {1, 1, 1, 1, 1, 1, 1, 0},
+                                            {1, 1, 1, 1, 1, 1, 1, 0, 0}})
     run_op_case({"split into " + std::to_string(sizes.size()), {{Dims(2, 7, 3)}}, [&](const auto& x) {
                    std::vector<Tensor> y = split(x[0], sizes, 1);
                    for (size_t i = 0; i < y.size(); ++i) y[i] = affine(y[i], static_cast<float>(i + 1), 0.5f);

@@ -52,8 +52,8 @@ void take(const char* op, Tensor& x, const Tensor& y) {
 
 // x = compute(x) by way of a new tensor. Backwards may keep their input: they get a copy of the old values.
 template <class F>
-void through_copy(const char* op, Tensor& x, const F& compute) {
-  if (!recorded(x)) return take(op, x, compute(static_cast<const Tensor&>(x)));
+void through_copy(const char* op, Tensor& x, const F& compute, const Operand* y = nullptr) {
+  if (!recorded(x, y)) return take(op, x, compute(static_cast<const Tensor&>(x)));
   Tensor old = clone(x);
   old.set_node(x.node(), x.output_index());
   take(op, x, compute(static_cast<const Tensor&>(old)));
@@ -110,7 +110,8 @@ void add_or_sub(const char* name, Tensor& x, const Operand& y, Scalar alpha, boo
   if (write_float(x, op, y, UnaryOp::kAddNumber, s, y.is_tensor() ? 0 : s * y.number().real())) return;
   const bool plain = !alpha.is_float() && alpha.whole() == 1 && !(minus && x.dtype() == DType::kBool);
   if (plain && write_integer(name, x, minus ? IntegerOp::kSub : IntegerOp::kAdd, y)) return;
-  through_copy(name, x, [&](const Tensor& old) { return minus ? sub(old, y, alpha) : add(old, y, alpha); });
+  through_copy(
+      name, x, [&](const Tensor& old) { return minus ? sub(old, y, alpha) : add(old, y, alpha); }, &y);
 }
 
 // A function of one tensor: at once for floats.
@@ -129,26 +130,31 @@ void mul_(Tensor& x, const Operand& y) {
   require_writable("mul_", x);
   if (write_float(x, BinaryOp::kMul, y, UnaryOp::kMulNumber, 1, y.number().real())) return;
   if (write_integer("mul_", x, IntegerOp::kMul, y)) return;
-  through_copy("mul_", x, [&](const Tensor& old) { return mul(old, y); });
+  through_copy(
+      "mul_", x, [&](const Tensor& old) { return mul(old, y); }, &y);
 }
 
 void div_(Tensor& x, const Operand& y) {
   require_writable("div_", x);
   if (write_float(x, BinaryOp::kDiv, y, UnaryOp::kDivNumber, 1, y.number().real())) return;
-  through_copy("div_", x, [&](const Tensor& old) { return div(old, y); });
+  through_copy(
+      "div_", x, [&](const Tensor& old) { return div(old, y); }, &y);
 }
 
 void pow_(Tensor& x, const Operand& exponent) {
   require_writable("pow_", x);
-  through_copy("pow_", x, [&](const Tensor& old) { return pow(old, exponent); });
+  through_copy(
+      "pow_", x, [&](const Tensor& old) { return pow(old, exponent); }, &exponent);
 }
 void floor_divide_(Tensor& x, const Operand& y) {
   require_writable("floor_divide_", x);
-  through_copy("floor_divide_", x, [&](const Tensor& old) { return floor_divide(old, y); });
+  through_copy(
+      "floor_divide_", x, [&](const Tensor& old) { return floor_divide(old, y); }, &y);
 }
 void remainder_(Tensor& x, const Operand& y) {
   require_writable("remainder_", x);
-  through_copy("remainder_", x, [&](const Tensor& old) { return remainder(old, y); });
+  through_copy(
+      "remainder_", x, [&](const Tensor& old) { return remainder(old, y); }, &y);
 }
 void clamp_(Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high) {
   require_writable("clamp_", x);
@@ -160,7 +166,8 @@ void bitwise_in_place(const char* name, Tensor& x, const Operand& y, IntegerOp o
                       Tensor (*f)(const Operand&, const Operand&)) {
   require_writable(name, x);
   if (write_integer(name, x, op, y)) return;
-  through_copy(name, x, [&](const Tensor& old) { return f(old, y); });
+  through_copy(
+      name, x, [&](const Tensor& old) { return f(old, y); }, &y);
 }
 }  // namespace
 
@@ -216,7 +223,8 @@ void masked_fill_(Tensor& x, const Tensor& mask, const Operand& value) {
                        mask.device() == x.device() && mask.dim() <= x.dim() && !overlap_partly(x, mask) &&
                        broadcast_shape("masked_fill_", x.sizes(), mask.sizes()) == x.sizes();
   if (!at_once)
-    return through_copy("masked_fill_", x, [&](const Tensor& old) { return masked_fill(old, mask, value); });
+    return through_copy(
+        "masked_fill_", x, [&](const Tensor& old) { return masked_fill(old, mask, value); }, &value);
   choose(mask, value, x, x.dtype(), x.category(), &x);
   wrote(x);
 }

@@ -13,6 +13,7 @@
 namespace tally {
 
 void add_(Tensor& x, const Operand& y, Scalar alpha = 1);
+inline void add_(Tensor&& view, const Operand& y, Scalar alpha = 1) { add_(view, y, alpha); }
 void sub_(Tensor& x, const Operand& y, Scalar alpha = 1);
 void mul_(Tensor& x, const Operand& y);
 void div_(Tensor& x, const Operand& y);

@@ -7,6 +7,7 @@
 #include "tally/ops/cache_kernels.h"
 #include "tally/ops/creation_kernels.h"
 #include "tally/ops/compare_kernels.h"
+#include "tally/ops/conv_kernels.h"
 #include "tally/ops/cross_entropy_kernels.h"
 #include "tally/ops/dropout_kernels.h"
 #include "tally/ops/elementwise_kernels.h"
@@ -14,6 +15,8 @@
 #include "tally/ops/gather_kernels.h"
 #include "tally/ops/losses_kernels.h"
 #include "tally/ops/integer_kernels.h"
+#include "tally/ops/indexing_kernels.h"
+#include "tally/ops/matmul_int_kernels.h"
 #include "tally/ops/matmul_kernels.h"
 #include "tally/ops/norm_kernels.h"
 #include "tally/ops/optim_step_kernels.h"
@@ -24,6 +27,7 @@
 #include "tally/ops/reduce_plain_kernels.h"
 #include "tally/ops/rope_kernels.h"
 #include "tally/ops/scan_kernels.h"
+#include "tally/ops/scatter_kernels.h"
 #include "tally/ops/softmax_kernels.h"
 #include "tally/ops/sort_kernels.h"
 #include "tally/ops/where_kernels.h"
@@ -77,6 +81,14 @@ struct Kernels {
   Kernel<EmbeddingBackwardArgs> embedding_backward = nullptr;
   Kernel<GatherArgs> gather = nullptr;
   Kernel<GatherBackwardArgs> gather_backward = nullptr;
+  Kernel<ScatterArgs> scatter = nullptr;
+  Kernel<LinearIndexArgs> linear_index = nullptr;
+  Kernel<NonzeroCountArgs> nonzero_count = nullptr;
+  Kernel<NonzeroArgs> nonzero = nullptr;
+  Kernel<MatmulIntArgs> matmul_int = nullptr;
+  Kernel<ConvDepthwiseArgs> conv_depthwise = nullptr;
+  Kernel<ConvDepthwiseInputArgs> conv_depthwise_input = nullptr;
+  Kernel<ConvDepthwiseWeightArgs> conv_depthwise_weight = nullptr;
   Kernel<DropoutArgs> dropout = nullptr;
   Kernel<RandomArgs> random = nullptr;
   Kernel<SequenceArgs> sequence = nullptr;

@@ -24,6 +24,11 @@ void add_plain_kernels(Kernels& table) {
   table.compare = compare;
   table.where = where;
   table.triangle = triangle;
+  table.scatter = scatter;
+  table.linear_index = linear_index;
+  table.nonzero_count = nonzero_count;
+  table.nonzero = nonzero;
+  table.matmul_int = matmul_int;
 }
 
 }  // namespace tally::isa_plain

@@ -92,12 +92,23 @@ TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
 
 constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
 
+// Zeros behind n numbers up to the next whole vector.
+[[maybe_unused]] static const float* pad_block(float* buffer, int64_t n) {
+  for (int64_t i = n; i % kLanes != 0; ++i) buffer[i] = 0;
+  return buffer;
+}
+
 // n elements of an f32, bf16 or f16 view as f32, padded with zeros to whole vectors: in place where they already lie
 // so, else in `buffer`. Not a template, so that an op's formula is compiled once and not once a dtype and stride.
 [[maybe_unused]] static const float* block_in(const View& v, int64_t at, int64_t step, int64_t n, float* buffer) {
   if (v.dtype == DType::kF32) {
     const float* p = v.ptr<float>() + at;
     if (step == 1 && n % kLanes == 0) return p;
+    if (step == 0) {
+      const float x = *p;
+      for (int64_t i = 0; i < n; ++i) buffer[i] = x;
+      return pad_block(buffer, n);
+    }
     for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
   } else if (v.dtype == DType::kF16) {
     const f16* p = v.ptr<f16>() + at;
@@ -113,8 +124,7 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
       for (int64_t i = 0; i < n; ++i) buffer[i] = to_float(p[i * step]);
     }
   }
-  for (int64_t i = n; i % kLanes != 0; ++i) buffer[i] = 0;
-  return buffer;
+  return pad_block(buffer, n);
 }
 
 // Where a block of results is to be computed: the output itself or the buffer, which block_out() then stores.

@@ -20,8 +20,8 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, int64_t ignore_index 
 
 // -(w t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) without overflow, of logits and targets of one shape. w is
 // pos_weight, which broadcasts and has no gradient; undefined: 1.
-Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::kMean,
-                                        const Tensor& pos_weight = {});
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                        Reduction reduction = Reduction::kMean, const Tensor& pos_weight = {});
 
 // target * (log(target) - input), input log-probabilities; log_target: so is the target. The shapes broadcast. kMean
 // divides by the number of elements, as PyTorch does; divide kSum by the batch size for the divergence itself

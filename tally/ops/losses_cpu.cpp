@@ -104,8 +104,7 @@ void likelihood_rows(const NllArgs& a) {
       if (target == a.ignore_index) continue;
       const Row row = row_of(a.logp, r);
       losses[r] = -number_at(a.logp, row.at + target * row.step, N{});
-      if (a.smoothing > 0)
-        losses[r] = (1 - share) * losses[r] - share / static_cast<N>(n) * total_of_row(row, n, N{});
+      if (a.smoothing > 0) losses[r] = (1 - share) * losses[r] - share / static_cast<N>(n) * total_of_row(row, n, N{});
     }
   });
   int64_t valid = 0;
@@ -147,9 +146,8 @@ void likelihood_gradient(const NllBackwardArgs& a) {
 void loss(const LossArgs& a) {
   const View views[4] = {a.out, a.x, a.target, a.weight};
   with_loss(a.op, [&](auto tag) {
-    map_elements<1, 3>(views, [](const auto& in, auto& out) {
-      out[0] = value<decltype(tag)::op>(in[0], in[1], in[2]);
-    });
+    map_elements<1, 3>(views,
+                       [](const auto& in, auto& out) { out[0] = value<decltype(tag)::op>(in[0], in[1], in[2]); });
   });
 }
 
@@ -158,11 +156,11 @@ void loss_backward(const LossBackwardArgs& a) {
   with_loss(a.op, [&](auto tag) {
     using Tag = decltype(tag);
     if (a.by_target) {
-      map_elements<1, 4>(
-          views, [](const auto& in, auto& out) { out[0] = by_target<Tag::op>(in[0], in[1], in[2], in[3]); });
+      map_elements<1, 4>(views,
+                         [](const auto& in, auto& out) { out[0] = by_target<Tag::op>(in[0], in[1], in[2], in[3]); });
     } else {
-      map_elements<1, 4>(
-          views, [](const auto& in, auto& out) { out[0] = by_input<Tag::op>(in[0], in[1], in[2], in[3]); });
+      map_elements<1, 4>(views,
+                         [](const auto& in, auto& out) { out[0] = by_input<Tag::op>(in[0], in[1], in[2], in[3]); });
     }
   });
 }

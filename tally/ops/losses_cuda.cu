@@ -61,8 +61,9 @@ void with_loss(LossOp op, const F& f) {
 // ---- rows of log-probabilities
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) nll_kernel(const __grid_constant__ Rows logp, const I* targets, float* losses,
-                                                       int64_t rows, int64_t n, int64_t ignore, float share) {
+__global__ void __launch_bounds__(kThreads)
+    nll_kernel(const __grid_constant__ Rows logp, const I* targets, float* losses, int64_t rows, int64_t n,
+               int64_t ignore, float share) {
   let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -102,9 +103,9 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const I* targets, int64
 }
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) nll_gradient_kernel(const __grid_constant__ Rows d, const I* targets,
-                                                                const float* grad, int64_t rows, int64_t n,
-                                                                int64_t ignore, float share) {
+__global__ void __launch_bounds__(kThreads)
+    nll_gradient_kernel(const __grid_constant__ Rows d, const I* targets, const float* grad, int64_t rows, int64_t n,
+                        int64_t ignore, float share) {
   let_next_start();
   wait_for_previous();
   const int64_t step = int64_t{gridDim.x} * kThreads;

@@ -60,7 +60,8 @@ struct NllArgs {
     const int64_t rows = targets.numel();
     const bool smooth = smoothing > 0;
     return {0, smooth ? logp.numel() + 3 * rows : 0,
-            (smooth ? logp.bytes() : rows * item_size(logp.dtype)) + targets.bytes(), losses.bytes() + count.bytes(), 0};
+            (smooth ? logp.bytes() : rows * item_size(logp.dtype)) + targets.bytes(), losses.bytes() + count.bytes(),
+            0};
   }
 };
 

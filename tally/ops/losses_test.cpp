@@ -121,7 +121,8 @@ const bool outside_reference = register_reference<FindOutsideArgs>([](const Find
   double found = -1;
   for (int64_t i = a.index.numel() - 1; i >= 0; --i) {
     const double x = index.flat(i);
-    if ((x < 0 || x >= static_cast<double>(a.limit)) && x != static_cast<double>(a.allowed)) found = static_cast<double>(i);
+    if ((x < 0 || x >= static_cast<double>(a.limit)) && x != static_cast<double>(a.allowed))
+      found = static_cast<double>(i);
   }
   out.flat(0) = N(found);
 });
@@ -137,15 +138,16 @@ Tensor ids(const std::vector<int32_t>& values) {
 struct Pair {
   Dims input, target;
 };
-const std::vector<Pair> kPairs = {{Dims(), Dims()},         {Dims(7), Dims(7)},     {Dims(3, 5), Dims(3, 5)},
-                                  {Dims(2, 3, 33), Dims(3, 1)}, {Dims(1, 3), Dims(4, 3)}, {Dims(0, 3), Dims(0, 3)}};
+const std::vector<Pair> kPairs = {{Dims(), Dims()},         {Dims(7), Dims(7)},
+                                  {Dims(3, 5), Dims(3, 5)}, {Dims(2, 3, 33), Dims(3, 1)},
+                                  {Dims(1, 3), Dims(4, 3)}, {Dims(0, 3), Dims(0, 3)}};
 
 TEST(Losses, MseCases) {
   for (const Pair& p : kPairs)
     for (const Reduction r : kReductions)
-      run_op_case({"mse_loss " + str(p.input) + " " + str(p.target),
-                   {{p.input}, {p.target}},
-                   [=](const auto& x) { return mse_loss(x[0], x[1], r); }});
+      run_op_case({"mse_loss " + str(p.input) + " " + str(p.target), {{p.input}, {p.target}}, [=](const auto& x) {
+                     return mse_loss(x[0], x[1], r);
+                   }});
 }
 
 TEST(Losses, KlCases) {
@@ -229,9 +231,9 @@ TEST(Losses, LogSoftmax) {
   for (const Dims& size : {Dims(7), Dims(3, 5), Dims(2, 3, 33), Dims(0, 3)})
     for (int axis = -1; axis < size.rank; ++axis) {
       if (size[axis < 0 ? size.rank - 1 : axis] == 0) continue;
-      run_op_case({"log_softmax " + str(size) + " along " + std::to_string(axis),
-                   {{size}},
-                   [=](const auto& x) { return log_softmax(x[0], axis); }});
+      run_op_case({"log_softmax " + str(size) + " along " + std::to_string(axis), {{size}}, [=](const auto& x) {
+                     return log_softmax(x[0], axis);
+                   }});
     }
   const Tensor large = log_softmax(floats({10000.5f, 10000, 9999}, Dims(3)));
   const double sum = std::exp(0.0) + std::exp(-0.5) + std::exp(-1.5);
@@ -249,7 +251,11 @@ TEST(Losses, Errors) {
       EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
   };
-  value_error([&] { cross_entropy_loss(x, ids({0, 1, 2})); }, "expected a target of shape (2,) for an input of shape (2, 3)");
+  value_error(
+      [&] {
+        cross_entropy_loss(x, ids({0, 1, 2}));
+      },
+      "expected a target of shape (2,) for an input of shape (2, 3)");
   value_error([&] { binary_cross_entropy_with_logits(x, floats({1}, Dims(1))); }, "target size (1,) must be the same");
   expect_error([&] { mse_loss(x, floats({1, 2}, Dims(2))); }, "mse_loss: shapes (2, 3) and (2,) do not broadcast");
   expect_error([&] { cross_entropy_loss(x, x); }, "indices are i32 or i64");
@@ -259,8 +265,10 @@ TEST(Losses, Errors) {
 
 // Only the ignored value may lie outside the classes.
 TEST(Traps, O10_CrossEntropyTargets) {
-  const Tensor five = floats(std::vector<float>(15, 0), Dims(3, 5)), four = floats(std::vector<float>(12, 0), Dims(3, 4));
-  for (const auto& bad : {ids({1, 2, -4}), ids({1, 2, 5}), on_device(to(Tensor::from(std::vector<int32_t>{1, -2, 0}, Dims(3)), DType::kI64))})
+  const Tensor five = floats(std::vector<float>(15, 0), Dims(3, 5)),
+               four = floats(std::vector<float>(12, 0), Dims(3, 4));
+  for (const auto& bad : {ids({1, 2, -4}), ids({1, 2, 5}),
+                          on_device(to(Tensor::from(std::vector<int32_t>{1, -2, 0}, Dims(3)), DType::kI64))})
     for (const double smoothing : {0.0, 0.1}) {
       try {
         cross_entropy_loss(five, bad, -1, Reduction::kMean, smoothing);

@@ -56,14 +56,6 @@ Tensor transposed(const Tensor& x) {  // last two axes of a rank-3 tensor; not r
   return x.alias(size, stride, x.storage_offset());
 }
 
-// (..., a, b) as (batch, a, b) without a copy where strides allow, else with one; not recorded.
-Tensor as_batch(const Tensor& x) {
-  Dims size(1, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
-  for (int i = 0; i + 2 < x.dim(); ++i) size[0] *= x.sizes()[i];
-  if (x.dim() == 3) return x.detach();
-  return reshape(x.detach(), size);
-}
-
 // Rows of (..., K) as one (1, rows, K).
 Tensor as_rows(const Tensor& x) {
   const int64_t k = x.sizes()[x.dim() - 1];
@@ -72,69 +64,9 @@ Tensor as_rows(const Tensor& x) {
   return reshape(x.detach(), size);
 }
 
-Dims batch_part(const Dims& d) {
-  Dims b = d;
-  b.rank = d.rank - 2;
-  for (int i = b.rank; i < kMaxRank; ++i) b[i] = 0;
-  return b;
-}
-
-Dims with_matrix(Dims batch, int64_t rows, int64_t columns) {
-  if (batch.rank + 2 > kMaxRank) fail("matmul: more than {} axes", kMaxRank);
-  batch[batch.rank++] = rows;
-  batch[batch.rank++] = columns;
-  return batch;
-}
-
-// The gradient of a (or b) in its broadcast shape, summed to the input's shape.
-void add_product(Backward& t, int input, const Tensor& x, const Tensor& y, const Dims& full) {
-  const Dims wanted = t.input(input).size;
-  if (full == wanted) {
-    bool accumulate;
-    Tensor out = t.target(input, accumulate);
-    gemm(as_batch(x), as_batch(y), as_batch(out), accumulate);
-    return t.add(input, out, accumulate);
-  }
-  Tensor out = Tensor::empty(full, t.gradient_dtype(input), t.input(input).device);
-  gemm(as_batch(x), as_batch(y), as_batch(out), false);
-  t.add(input, sum_to(out, wanted, t.category(input), out.dtype()));
-}
-
-Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
-  const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
-  if (b.size(-2) != k) fail("matmul: shapes {} and {} do not fit", str(a.sizes()), str(b.sizes()));
-  const Dims batch = broadcast_shape("matmul", batch_part(a.sizes()), batch_part(b.sizes()));
-  Tensor y = Tensor::empty(with_matrix(batch, m, n), a.dtype(), a.device());
-  const Tensor full_a = broadcast_view(a, with_matrix(batch, m, k)), full_b = broadcast_view(b, with_matrix(batch, k, n));
-  gemm(as_batch(full_a), as_batch(full_b), as_batch(y), false);
-  record(y, {a, b}, {a, b}, [](Backward& t) {
-    const Dims part = batch_part(t.grad().sizes());
-    const int64_t rows = t.grad().size(-2), columns = t.grad().size(-1),
-                  inner = t.input(0).size[t.input(0).size.rank - 1];
-    const Dims da = with_matrix(part, rows, inner), db = with_matrix(part, inner, columns);
-    if (t.needs(0)) add_product(t, 0, t.grad(), transpose(broadcast_view(t.saved(1), db), -1, -2), da);
-    if (t.needs(1)) add_product(t, 1, transpose(broadcast_view(t.saved(0), da), -1, -2), t.grad(), db);
-  });
-  return y;
-}
-
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
-  require_same("matmul", a, b);
-  if (a.dim() == 0 || b.dim() == 0) fail("matmul: takes no 0-axis tensors: {} and {}", str(a.sizes()), str(b.sizes()));
-  Tensor y = matmul_matrices(a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b);
-  if (b.dim() == 1) y = squeeze(y, -1);
-  return a.dim() == 1 ? squeeze(y, b.dim() == 1 ? -1 : -2) : y;
-}
-
 void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate) { gemm(a, b, c, accumulate); }
-
-Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (a.dim() != 3 || b.dim() != 3 || a.sizes()[0] != b.sizes()[0])
-    fail("bmm: takes (B, M, K) and (B, K, N), not {} and {}", str(a.sizes()), str(b.sizes()));
-  return matmul(a, b);
-}
 
 Tensor pack_weight(const Tensor& weight) {
   if (weight.dim() != 2 || (weight.dtype() != DType::kF32 && weight.dtype() != DType::kBF16))

@@ -15,11 +15,20 @@ MatmulPrecision matmul_precision_from_name(const std::string& name);  // "f32" o
 const char* name_of(MatmulPrecision precision);
 
 // (..., M, K) @ (..., K, N) -> (..., M, N); leading axes broadcast; one-axis operands as in PyTorch (a dot product, a
-// matrix-vector product). Views of any strides. Throws Error naming both shapes.
+// matrix-vector product). Views of any strides; what broadcasts is copied only where many small products would each be
+// a launch. Dtypes agree; integers wrap around and have no gradient. Throws Error naming both shapes.
 Tensor matmul(const Tensor& a, const Tensor& b);
-Tensor bmm(const Tensor& a, const Tensor& b);  // (B, M, K) @ (B, K, N)
+Tensor mm(const Tensor& a, const Tensor& b);     // (M, K) @ (K, N)
+Tensor bmm(const Tensor& a, const Tensor& b);    // (B, M, K) @ (B, K, N)
+Tensor mv(const Tensor& a, const Tensor& x);     // (M, K) @ (K) -> (M)
+Tensor dot(const Tensor& a, const Tensor& b);    // (K) @ (K) -> ()
+Tensor outer(const Tensor& a, const Tensor& b);  // (M), (N) -> (M, N)
+// beta * input + alpha * bmm(a, b); input broadcasts to (B, M, N).
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta = 1, double alpha = 1);
 // c = a b (+ c when accumulating), (B, M, K) @ (B, K, N); f32 and bf16 may mix; not recorded.
 void matmul_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate);
+// The same with equal leading axes of any number, strides of 0 where a or b broadcasts.
+void matmul_batched_(const Tensor& c, const Tensor& a, const Tensor& b, bool accumulate);
 
 // y = x w^T + bias: x (..., in), w (out, in), bias (out) or undefined -> (..., out). The weight's gradient is added in
 // place when there already is one (gradient accumulation, tied weights).

@@ -18,7 +18,7 @@ TEST(Operands, TensorsThatOverlapThemselves) {
   EXPECT_TRUE(overlaps_itself(x.alias(Dims(5, 3), Dims(1, 1), 0)));                           // windows
   EXPECT_TRUE(overlaps_itself(x.alias(Dims(3, 3), Dims(2, 1), 0)));                           // 0 1 2, 2 3 4, ...
   EXPECT_FALSE(overlaps_itself(x.alias(Dims(2, 3), Dims(3, 2), 0)));                          // 0 2 4, 3 5 7
-  EXPECT_TRUE(overlaps_itself(x.alias(Dims(3, 3), Dims(3, 2), 0)));                           // 6 = 2 * 3 = 6 + 0
+  EXPECT_TRUE(overlaps_itself(x.alias(Dims(3, 4), Dims(3, 2), 0)));                           // 6 = 3 * 2 = 2 * 3
   EXPECT_FALSE(overlaps_itself(x.alias(Dims(1, 1, 4), Dims(0, 0, 1), 0)));                    // axes of one element
   EXPECT_FALSE(overlaps_itself(x.alias(Dims(0, 4), Dims(0, 0), 0)));                          // nothing
   EXPECT_TRUE(overlaps_itself(block(1 << 22).alias(Dims(3, 1 << 20), Dims(1 << 18, 3), 0)));  // too many to look at

@@ -58,6 +58,7 @@ void adamw_step(const std::vector<AdamwTensors>& all, const AdamwScalars& scalar
       AdamwItem& item = args.items[i];
       item = {t.param.raw(), t.grad.raw(), t.m.raw(), t.v.raw(), {}, t.weight_decay, t.master.defined()};
       if (item.has_master) item.master = t.master.raw();
+      for (const Tensor* changed : {&t.param, &t.m, &t.v, &t.master}) bump_version(*changed);
     }
     launch(&Kernels::adamw, args);
   }

@@ -56,8 +56,6 @@ TALLY_INLINE bool with_ordered(DType t, const F& f) {
       return false;
   }
 }
-TALLY_INLINE constexpr bool is_ordered(DType t) {
-  return t <= DType::kF16 || (t >= DType::kI64 && t <= DType::kBool);
-}
+TALLY_INLINE constexpr bool is_ordered(DType t) { return t <= DType::kF16 || (t >= DType::kI64 && t <= DType::kBool); }
 
 }  // namespace tally

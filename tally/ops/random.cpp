@@ -27,6 +27,12 @@ RandomArgs args_of(const Tensor& x, RandomKind kind, Draw draw) {
   return r;
 }
 
+// In place: where versions of changed tensors are counted.
+void fill_with(const Tensor& x, const RandomArgs& args) {
+  bump_version(x);
+  launch(&Kernels::random, args);
+}
+
 // The nearest number of dtype t that is at least x (up) or at most x.
 double towards(DType t, double x, bool up) {
   uint64_t bits = number_bits(t, x);
@@ -68,7 +74,7 @@ void uniform_(const Tensor& x, double low, double high, Draw draw) {
   if (!(low <= high) || !std::isfinite(high - low)) fail("uniform_: [{}, {}) is not a range", low, high);
   RandomArgs r = args_of(x, RandomKind::kUniform, draw);
   r.a = low, r.b = high - low, r.high = high;
-  launch(&Kernels::random, r);
+  fill_with(x, r);
 }
 
 void normal_(const Tensor& x, double mean, double std, Draw draw) {
@@ -76,7 +82,7 @@ void normal_(const Tensor& x, double mean, double std, Draw draw) {
   if (!(std >= 0)) fail("normal_: a standard deviation of {}", std);
   RandomArgs r = args_of(x, RandomKind::kNormal, draw);
   r.a = mean, r.b = std;
-  launch(&Kernels::random, r);
+  fill_with(x, r);
 }
 
 void trunc_normal_(const Tensor& x, double mean, double std, double a, double b, Draw draw) {
@@ -97,7 +103,7 @@ void trunc_normal_(const Tensor& x, double mean, double std, double a, double b,
   r.low_mass = mass_below(from), r.mass = mass_below(to) - r.low_mass;
   if (!(r.mass > 0) || r.low_mass + r.mass < std::numeric_limits<double>::min())
     fail_value("trunc_normal_: [{}, {}] is too far from the mean {} for a standard deviation of {}", a, b, mean, std);
-  launch(&Kernels::random, r);
+  fill_with(x, r);
 }
 
 void random_(const Tensor& x, int64_t low, int64_t high, Draw draw) {
@@ -108,7 +114,7 @@ void random_(const Tensor& x, int64_t low, int64_t high, Draw draw) {
   detail::require_fits("randint", high - 1, x.dtype());
   RandomArgs r = args_of(x, RandomKind::kInteger, draw);
   r.first = low, r.range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  launch(&Kernels::random, r);
+  fill_with(x, r);
 }
 
 void bernoulli_(const Tensor& x, double p, Draw draw) {
@@ -116,7 +122,7 @@ void bernoulli_(const Tensor& x, double p, Draw draw) {
   if (!(p >= 0 && p <= 1)) fail("bernoulli_: p = {} is not in [0, 1]", p);
   RandomArgs r = args_of(x, RandomKind::kBernoulli, draw);
   r.a = p;
-  launch(&Kernels::random, r);
+  fill_with(x, r);
 }
 
 Tensor bernoulli(const Tensor& p, Generator& generator) {

@@ -165,7 +165,8 @@ Moments moments(const Tensor& x, int mask, double scale) {
 }
 
 void require_floating(const char* op, const Tensor& x) {
-  if (x.defined() && is_whole(x.dtype())) fail("{}: only supports floating point dtypes, not {}", op, name_of(x.dtype()));
+  if (x.defined() && is_whole(x.dtype()))
+    fail("{}: only supports floating point dtypes, not {}", op, name_of(x.dtype()));
   require_float(op, x);
 }
 

@@ -11,10 +11,10 @@ namespace tally::TALLY_ISA {
 namespace {
 
 constexpr int kParts = 16;
-constexpr int64_t kColumns = 128;   // outputs that are joined side by side
-constexpr int64_t kLeaf = 512;      // elements
-constexpr int kLevels = 14;         // of the tree; the last one is a chain
-constexpr int kGroupLevel = 7;      // a thread's piece of a long output is a subtree of 2^7 leaves
+constexpr int64_t kColumns = 128;  // outputs that are joined side by side
+constexpr int64_t kLeaf = 512;     // elements
+constexpr int kLevels = 14;        // of the tree; the last one is a chain
+constexpr int kGroupLevel = 7;     // a thread's piece of a long output is a subtree of 2^7 leaves
 constexpr int64_t kGroup = kLeaf << kGroupLevel;
 
 // ---- what the ops do, on numbers and vectors of numbers
@@ -23,12 +23,18 @@ template <class N>
 TALLY_INLINE N larger(N x, N most) {
   return x > most || x != x ? x : most;
 }
-TALLY_INLINE Vec larger(Vec x, Vec most) { return ((x > most) | (x != x)) ? x : most; }
+TALLY_INLINE Vec larger(Vec x, Vec most) {
+  const Vec plain = max2(x, most);
+  return x != x ? x : plain;
+}
 template <class N>
 TALLY_INLINE N smaller(N x, N least) {
   return x < least || x != x ? x : least;
 }
-TALLY_INLINE Vec smaller(Vec x, Vec least) { return ((x < least) | (x != x)) ? x : least; }
+TALLY_INLINE Vec smaller(Vec x, Vec least) {
+  const Vec plain = min2(x, least);
+  return x != x ? x : plain;
+}
 
 TALLY_INLINE double magnitude(double x) { return __builtin_fabs(x); }
 TALLY_INLINE float magnitude(float x) { return abs_of(x); }
@@ -48,8 +54,10 @@ TALLY_INLINE Vec power_of(Vec x, double p) {
 template <ReduceOp op>
 struct Rule {
   static constexpr bool kLargest = op == ReduceOp::kMax, kLeast = op == ReduceOp::kMin;
-  static constexpr float kNeutral =
-      kLargest ? -__builtin_inff() : kLeast ? __builtin_inff() : op == ReduceOp::kProd ? 1.0f : 0.0f;
+  static constexpr float kNeutral = kLargest                ? -__builtin_inff()
+                                    : kLeast                ? __builtin_inff()
+                                    : op == ReduceOp::kProd ? 1.0f
+                                                            : 0.0f;
   // What map() turns into the neutral number.
   static float padding(float shift) {
     return op == ReduceOp::kSumDeviations ? shift : op == ReduceOp::kSumExp ? -__builtin_inff() : kNeutral;
@@ -150,28 +158,81 @@ const float* block_of(const View& x, int64_t base, const Space& s, int64_t start
 }
 
 struct Output {  // what one output is joined of
-  const ReduceArgs& a;
-  const Space& reduced;
   int64_t base;  // of x
   float shift;
 };
 
-static_assert(kLeaf == kBlock);
-template <class R>
-void leaf(const Output& o, int64_t number, Vec (&part)[kPartials]) {
+// A leaf of an output under way: elements from p on, in whole vectors.
+struct Leaf {
+  const float* p;
+  int64_t m;
+  Vec shift;
+  Vec part[kPartials];
   alignas(64) float buffer[kBlock + kLanes];
-  for (Vec& p : part) p = broadcast(R::kNeutral);
-  const int64_t total = o.reduced.numel(), begin = number * kLeaf;
-  const int64_t end = begin + kLeaf < total ? begin + kLeaf : total;
-  const Vec shift = broadcast(o.shift);
-  const float padding = R::padding(o.shift);
-  const int64_t m = end - begin;
-  const float* p = block_of(o.a.x, o.base, o.reduced, begin, m, padding, buffer);
-  int64_t i = 0;
-  for (; i + kParts <= m; i += kParts)
-    for (int j = 0; j < kPartials; ++j) part[j] = R::join(R::map(load(p + i + j * kLanes), shift, o.a.power), part[j]);
-  for (int j = 0; j < kPartials; ++j)
-    if (i + j * kLanes < m) part[j] = R::join(R::map(load(p + i + j * kLanes), shift, o.a.power), part[j]);
+};
+static_assert(kLeaf == kBlock);
+constexpr int kAtOnce = 4;  // leaves whose chains of operations run side by side
+
+template <class R>
+void begin_leaf(const ReduceArgs& a, const Space& s, const Output& o, int64_t number, Leaf& l) {
+  const int64_t total = s.numel(), begin = number * kLeaf;
+  l.m = total - begin < kLeaf ? total - begin : kLeaf;
+  l.shift = broadcast(o.shift);
+  for (Vec& p : l.part) p = broadcast(R::kNeutral);
+  if (s.rows == 1 && s.step == 1 && a.x.dtype == DType::kF32 && l.m % kLanes == 0) {
+    l.p = a.x.ptr<float>() + o.base + begin;
+  } else {
+    l.p = block_of(a.x, o.base, s, begin, l.m, R::padding(o.shift), l.buffer);
+  }
+}
+
+template <class R>
+void join_leaves(const ReduceArgs& a, Leaf* leaves, int count) {
+  int64_t i = 0, shortest = leaves[0].m;
+  for (int k = 1; k < count; ++k) shortest = leaves[k].m < shortest ? leaves[k].m : shortest;
+  if (count == kAtOnce) {
+    Vec part[kAtOnce][kPartials];
+    for (int k = 0; k < kAtOnce; ++k)
+      for (int j = 0; j < kPartials; ++j) part[k][j] = leaves[k].part[j];
+    for (; i + kParts <= shortest; i += kParts)
+#pragma GCC unroll 4
+      for (int k = 0; k < kAtOnce; ++k) {
+        __builtin_prefetch(leaves[k].p + i + kAtOnce * kLeaf);  // most often the same place of the next leaves
+#pragma GCC unroll 4
+        for (int j = 0; j < kPartials; ++j)
+          part[k][j] = R::join(R::map(load(leaves[k].p + i + j * kLanes), leaves[k].shift, a.power), part[k][j]);
+      }
+    for (int k = 0; k < kAtOnce; ++k)
+      for (int j = 0; j < kPartials; ++j) leaves[k].part[j] = part[k][j];
+  }
+  for (int k = 0; k < count; ++k) {
+    Leaf& l = leaves[k];
+    for (int64_t at = i; at < l.m; at += kParts)
+      for (int j = 0; j < kPartials; ++j)
+        if (at + j * kLanes < l.m)
+          l.part[j] = R::join(R::map(load(l.p + at + j * kLanes), l.shift, a.power), l.part[j]);
+  }
+}
+
+// Lane i with lane i + n.
+template <class R, int n>
+TALLY_INLINE Vec fold(Vec x) {
+  VecI from{};
+  for (int i = 0; i < kLanes; ++i) from[i] = (i + n) % kLanes;
+  return R::join(__builtin_shuffle(x, from), x);
+}
+// The parts joined in one tree: part i with part i + 8, then 4, 2 and 1.
+template <class R>
+TALLY_INLINE float join_parts(const Vec (&part)[kPartials]) {
+  Vec p[kPartials];
+  for (int j = 0; j < kPartials; ++j) p[j] = part[j];
+  for (int n = kPartials / 2; n > 0; n /= 2)
+    for (int j = 0; j < n; ++j) p[j] = R::join(p[j + n], p[j]);
+  Vec x = p[0];
+  if constexpr (kLanes == 16) x = fold<R, 8>(x);
+  if constexpr (kLanes >= 8) x = fold<R, 4>(x);
+  x = fold<R, 2>(x);
+  return fold<R, 1>(x)[0];
 }
 
 template <class R>
@@ -188,15 +249,35 @@ struct Tree {
     counter.finish([&](int l) {
       for (int j = 0; j < kPartials; ++j) part[j] = R::join(part[j], level[l][j]);
     });
-    return join_partials(part, [](float x, float y) { return R::join(y, x); });
+    return join_parts<R>(part);
   }
 };
 
+// Leaves [first, last) of an output into `tree`, but for the output's last leaf, which is left in `end`.
+template <class R>
+void grow(const ReduceArgs& a, const Space& s, const Output& o, int64_t first, int64_t last, Tree<R>& tree,
+          Vec (&end)[kPartials]) {
+  const int64_t leaves = (s.numel() + kLeaf - 1) / kLeaf;
+  Leaf some[kAtOnce];
+  for (int64_t next = first; next < last; next += kAtOnce) {
+    const int count = static_cast<int>(last - next < kAtOnce ? last - next : kAtOnce);
+    for (int k = 0; k < count; ++k) begin_leaf<R>(a, s, o, next + k, some[k]);
+    join_leaves<R>(a, some, count);
+    for (int k = 0; k < count; ++k) {
+      if (next + k + 1 < leaves) {
+        tree.push(0, some[k].part);
+      } else {
+        for (int j = 0; j < kPartials; ++j) end[j] = some[k].part[j];
+      }
+    }
+  }
+}
+
 // `together`: the threads share its subtrees, kTogether at a time.
 template <class R>
-float reduce_one(const Output& o, bool together) {
+float reduce_one(const ReduceArgs& a, const Space& s, const Output& o, bool together) {
   constexpr int64_t kTogether = 64;
-  const int64_t leaves = (o.reduced.numel() + kLeaf - 1) / kLeaf;
+  const int64_t leaves = (s.numel() + kLeaf - 1) / kLeaf;
   Tree<R> tree;
   Vec part[kPartials];
   for (Vec& p : part) p = broadcast(R::kNeutral);
@@ -209,11 +290,8 @@ float reduce_one(const Output& o, bool together) {
       parallel_for(count, 1, [&](int64_t begin, int64_t end) {
         for (int64_t g = begin; g < end; ++g) {
           Tree<R> own;
-          Vec piece[kPartials];
-          for (int64_t i = 0; i < int64_t{1} << kGroupLevel; ++i) {
-            leaf<R>(o, ((first + g) << kGroupLevel) + i, piece);
-            own.push(0, piece);
-          }
+          Vec none[kPartials];
+          grow<R>(a, s, o, (first + g) << kGroupLevel, (first + g + 1) << kGroupLevel, own, none);
           for (int j = 0; j < kPartials; ++j) result[g][j] = own.level[kGroupLevel][j];
         }
       });
@@ -221,11 +299,30 @@ float reduce_one(const Output& o, bool together) {
     }
     next = groups << kGroupLevel;
   }
-  for (; next < leaves; ++next) {
-    leaf<R>(o, next, part);
-    if (next + 1 < leaves) tree.push(0, part);
-  }
+  grow<R>(a, s, o, next, leaves, tree, part);
   return tree.joined(part);
+}
+
+// Short outputs, of one or two leaves: kAtOnce leaves side by side. write(k, value).
+template <class R, class OutputOf, class Write>
+void reduce_some(const ReduceArgs& a, const Space& s, int64_t begin, int64_t end, const OutputOf& output_of,
+                 const Write& write) {
+  const int leaves = s.numel() > kLeaf ? 2 : 1, outputs = kAtOnce / leaves;
+  Leaf some[kAtOnce];
+  for (int64_t k = begin; k < end; k += outputs) {
+    const int count = static_cast<int>(end - k < outputs ? end - k : outputs);
+    for (int i = 0; i < count; ++i) {
+      const Output o = output_of(k + i);
+      for (int l = 0; l < leaves; ++l) begin_leaf<R>(a, s, o, l, some[i * leaves + l]);
+    }
+    join_leaves<R>(a, some, count * leaves);
+    for (int i = 0; i < count; ++i) {
+      Leaf& last = some[i * leaves + leaves - 1];
+      if (leaves == 2)
+        for (int j = 0; j < kPartials; ++j) last.part[j] = R::join(last.part[j], some[i * leaves].part[j]);
+      write(k + i, join_parts<R>(last.part));
+    }
+  }
 }
 
 // ---- neighbouring outputs
@@ -274,11 +371,35 @@ void reduce_columns(const ReduceArgs& a, int64_t base, const Space& s, int64_t s
   __builtin_memcpy(result, part[0], static_cast<uint64_t>(m) * sizeof(float));
 }
 
-// Columns [start, start + m) of row `row` of the kept axes.
+// The same of up to kUsed elements an output, m <= kBlock columns, straight to the result.
+template <class R, int kUsed>
+void reduce_few(const ReduceArgs& a, int64_t base, const Space& s, int64_t step, int64_t m, const float* shift,
+                float* result) {
+  alignas(64) float buffer[kUsed][kBlock];
+  const float* p[kUsed];
+  const int total = static_cast<int>(s.numel());
+  for (int k = 0; k < kUsed; ++k) p[k] = block_in(a.x, base + offset_in(s, k < total ? k : 0), step, m, buffer[k]);
+  const Vec neutral = broadcast(R::kNeutral), scale = broadcast(static_cast<float>(a.scale));
+  for (int64_t i = 0; i < m; i += kLanes) {
+    const Vec c = load(shift + i);
+    Vec v[kUsed];
+#pragma GCC unroll 16
+    for (int k = 0; k < kUsed; ++k) v[k] = k < total ? R::join(R::map(load(p[k] + i), c, a.power), neutral) : neutral;
+#pragma GCC unroll 16
+    for (int width = kUsed / 2; width > 0; width /= 2)
+#pragma GCC unroll 16
+      for (int k = 0; k < width; ++k) v[k] = R::join(v[k + width], v[k]);
+    store(result + i, v[0] * scale);
+  }
+}
+
+// Columns [start, start + m) of row `row` of the kept axes; m <= kBlock where an output has up to 16 elements, else
+// kColumns.
 template <class R>
 void columns(const ReduceArgs& a, const Space& reduced, const Space& kept, const Space& out, const Space& shift,
              int64_t row, int64_t start, int64_t m) {
-  alignas(64) float result[kColumns], shifts[kColumns + kLanes] = {};
+  alignas(64) float result[kBlock], shifts[kBlock + kLanes];
+  for (int64_t i = has_shift(a.op) ? m : 0; i < m + kLanes; ++i) shifts[i] = 0;
   const int64_t first = row * kept.n + start;  // out's own rows may be cut otherwise than x's
   if (has_shift(a.op)) {
     over_pieces(shift, first, m, [&](int64_t at, int64_t done, int64_t k) {
@@ -286,9 +407,22 @@ void columns(const ReduceArgs& a, const Space& reduced, const Space& kept, const
       for (int64_t i = 0; i < k; ++i) shifts[done + i] = usable_shift(a, p[i]);
     });
   }
-  reduce_columns<R>(a, row_offset(kept.outer, row) + start * kept.step, reduced, kept.step, m, shifts, result);
-  const float scale = static_cast<float>(a.scale);
-  for (int64_t i = 0; i < m; ++i) result[i] *= scale;
+  const int64_t base = row_offset(kept.outer, row) + start * kept.step, total = reduced.numel();
+  if (total >= 1 && total <= kParts) {
+    const int64_t at = first % out.n, to = row_offset(out.outer, first / out.n) + at * out.step;
+    const bool whole = out.n - at >= m && a.out.dtype == DType::kF32 && out.step == 1 && m % kLanes == 0;
+    float* const place = whole ? a.out.ptr<float>() + to : result;
+    if (total <= 8) {
+      reduce_few<R, 8>(a, base, reduced, kept.step, m, shifts, place);
+    } else {
+      reduce_few<R, 16>(a, base, reduced, kept.step, m, shifts, place);
+    }
+    if (whole) return;
+  } else {
+    reduce_columns<R>(a, base, reduced, kept.step, m, shifts, result);
+    const float scale = static_cast<float>(a.scale);
+    for (int64_t i = 0; i < m; ++i) result[i] *= scale;
+  }
   over_pieces(out, first, m, [&](int64_t at, int64_t done, int64_t k) {
     block_out(a.out, at, out.step, k, result + done, result + done);
   });
@@ -357,27 +491,32 @@ void reduce(const ReduceArgs& a) {
   with_rule(a.op, [&](auto rule) {
     using R = decltype(rule);
     if (a.x.dtype != DType::kF64 && keeps_last_axis(a.x, a.out)) {
-      const int64_t chunks = (kept.n + kColumns - 1) / kColumns;
-      return parallel_for(kept.rows * chunks, row_grain(kColumns * total), [&](int64_t begin, int64_t end) {
+      const int64_t width = total <= kParts ? kBlock : kColumns, chunks = (kept.n + width - 1) / width;
+      return parallel_for(kept.rows * chunks, row_grain(width * total), [&](int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t start = unit % chunks * kColumns;
+          const int64_t start = unit % chunks * width;
           columns<R>(a, reduced, kept, out, shift, unit / chunks, start,
-                     kept.n - start < kColumns ? kept.n - start : kColumns);
+                     kept.n - start < width ? kept.n - start : width);
         }
       });
     }
-    const bool together = total >= 2 * kGroup && outputs < 32 && a.x.dtype != DType::kF64;
+    const bool wide = a.x.dtype == DType::kF64, together = total >= 2 * kGroup && outputs < 32 && !wide;
+    const auto output_of = [&](int64_t k) {
+      return Output{offset_in(kept, k), shifted ? shift_at(a, offset_in(shift, k)) : 0.0f};
+    };
+    const auto write = [&](int64_t k, float value) {
+      value *= static_cast<float>(a.scale);
+      block_out(a.out, offset_in(out, k), 1, 1, &value, &value);
+    };
     const auto some = [&](int64_t begin, int64_t end) {
+      if (!wide && total > 0 && total <= 2 * kLeaf) return reduce_some<R>(a, reduced, begin, end, output_of, write);
       for (int64_t k = begin; k < end; ++k) {
-        const int64_t base = offset_in(kept, k), at = offset_in(out, k);
-        if (a.x.dtype == DType::kF64) {
-          const double c = shifted ? usable_shift(a, a.shift.ptr<double>()[offset_in(shift, k)]) : 0.0;
-          a.out.ptr<double>()[at] = reduced_value_f64<R>(a, reduced, base, c);
-        } else {
-          const float c = shifted ? shift_at(a, offset_in(shift, k)) : 0.0f;
-          const float value = reduce_one<R>({a, reduced, base, c}, together) * static_cast<float>(a.scale);
-          block_out(a.out, at, 1, 1, &value, &value);
+        if (!wide) {
+          write(k, reduce_one<R>(a, reduced, output_of(k), together));
+          continue;
         }
+        const double c = shifted ? usable_shift(a, a.shift.ptr<double>()[offset_in(shift, k)]) : 0.0;
+        a.out.ptr<double>()[offset_in(out, k)] = reduced_value_f64<R>(a, reduced, offset_in(kept, k), c);
       }
     };
     if (together) return some(0, outputs);
@@ -403,7 +542,8 @@ void reduce_backward(const ReduceBackwardArgs& a) {
   const View views[4] = {a.dx, a.grad, a.x, a.y};
   switch (a.op) {
     case ReduceOp::kSumDeviations:
-      return map_elements<1, 3>(views, [&](const auto& in, auto& out) { out[0] = scaled(in[0] * (in[1] - in[2]), a.scale); });
+      return map_elements<1, 3>(views,
+                                [&](const auto& in, auto& out) { out[0] = scaled(in[0] * (in[1] - in[2]), a.scale); });
     case ReduceOp::kSumExp:
       return map_elements<1, 3>(
           views, [&](const auto& in, auto& out) { out[0] = in[0] * exp_of(in[1] - finite_or_zero(in[2])); });

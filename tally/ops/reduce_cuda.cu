@@ -407,9 +407,9 @@ void max_backward(const MaxBackwardArgs& a) {
   const int lanes = keeps_last_axis(a.x, a.max) ? 1 : kWarp;
   with_float(MaxBackwardArgs::name, a.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool fast = !a.magnitudes && s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 && s.reduced_dx.size.rank == 1 &&
-                      s.reduced_dx.stride.v[0] == 1 && s.elements % kVector<T> == 0 && aligned<T>(s.x, s.kept_x) &&
-                      aligned<T>(s.dx, s.kept_dx);
+    const bool fast = !a.magnitudes && s.reduced_x.size.rank == 1 && s.reduced_x.stride.v[0] == 1 &&
+                      s.reduced_dx.size.rank == 1 && s.reduced_dx.stride.v[0] == 1 && s.elements % kVector<T> == 0 &&
+                      aligned<T>(s.x, s.kept_x) && aligned<T>(s.dx, s.kept_dx);
     if (fast) {
       const bool alone = s.elements >= 4 * kRowThreads;  // has a block
       const auto kernel = alone ? max_backward_rows_kernel<T, kRowThreads> : max_backward_rows_kernel<T, kWarp>;

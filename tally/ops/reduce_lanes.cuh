@@ -35,10 +35,12 @@ inline Outputs outputs_of(const View& x, const View& out) {
   }
   return o;
 }
-inline unsigned blocks_of(const Outputs& o) { return blocks_for(o.outputs, kReduceThreads / o.lanes, int64_t{1} << 20); }
+inline unsigned blocks_of(const Outputs& o) {
+  return blocks_for(o.outputs, kReduceThreads / o.lanes, int64_t{1} << 20);
+}
 
-// take(value so far, offset in x, number of the element, output) for all elements, join(a, b) of two values, write(output,
-// offset in out, value). `shared` has room for kReduceThreads values.
+// take(value so far, offset in x, number of the element, output) for all elements, join(a, b) of two values,
+// write(output, offset in out, value). `shared` has room for kReduceThreads values.
 template <class N, class Take, class Join, class Write>
 __device__ __forceinline__ void over_outputs(const Outputs& o, N neutral, N* shared, const Take& take, const Join& join,
                                              const Write& write) {

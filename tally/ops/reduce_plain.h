@@ -1,5 +1,5 @@
-// Reductions of integers and truth values, and the places of extremes; PyTorch's names and meaning. Axes may be negative
-// (from the end); none given: all of them.
+// Reductions of integers and truth values, and the places of extremes; PyTorch's names and meaning. Axes may be
+// negative (from the end); none given: all of them.
 #pragma once
 
 #include <optional>

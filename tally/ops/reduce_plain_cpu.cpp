@@ -44,10 +44,10 @@ void block_of(const View& v, int64_t at, int64_t step, int64_t n, bool truth, in
 template <PlainOp op>
 struct Rule {
   static constexpr bool kTruth = op == PlainOp::kAny || op == PlainOp::kAll;
-  static constexpr int64_t kNeutral = op == PlainOp::kMax                          ? INT64_MIN
-                                      : op == PlainOp::kMin                        ? INT64_MAX
+  static constexpr int64_t kNeutral = op == PlainOp::kMax                           ? INT64_MIN
+                                      : op == PlainOp::kMin                         ? INT64_MAX
                                       : op == PlainOp::kProd || op == PlainOp::kAll ? 1
-                                                                                   : 0;
+                                                                                    : 0;
   TALLY_INLINE static int64_t join(int64_t a, int64_t b) {
     if constexpr (op == PlainOp::kSum) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     if constexpr (op == PlainOp::kProd)

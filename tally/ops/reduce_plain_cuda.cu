@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kReduceThreads) plain_kernel(const __grid_cons
   wait_for_previous();
   const T* x = static_cast<const T*>(a.x);
   const bool truth = a.op == PlainOp::kAny || a.op == PlainOp::kAll;
-  const N neutral = a.op == PlainOp::kMax   ? N{1} << 63
-                    : a.op == PlainOp::kMin ? ~(N{1} << 63)
+  const N neutral = a.op == PlainOp::kMax                             ? N{1} << 63
+                    : a.op == PlainOp::kMin                           ? ~(N{1} << 63)
                     : a.op == PlainOp::kProd || a.op == PlainOp::kAll ? N{1}
                                                                       : N{0};
   over_outputs<N>(
@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(kReduceThreads) place_kernel(const __grid_cons
         if (a.least && !nan) key = static_cast<Key>(~key);
         return better(value, Best{key, r});
       },
-      [](Best p, Best q) { return better(p, q); },
-      [&](int64_t, int64_t at, Best value) { a.out[at] = value.place; });
+      [](Best p, Best q) { return better(p, q); }, [&](int64_t, int64_t at, Best value) { a.out[at] = value.place; });
 }
 
 // ---- the gradient of a product

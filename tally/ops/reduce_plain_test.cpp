@@ -130,21 +130,21 @@ TEST(ReducePlain, CasesOfIntegers) {
   for (const Shape& s : shapes())
     for (const bool keepdim : {false, true}) {
       const std::string what = str(s.size) + " over " + str(s.axes);
-      run_op_case({"sum of i32 " + what,
-                   {{s.size, Input::kIndex, 100}},
-                   [=](const auto& x) { return sum(x[0], s.axes, keepdim); }});
+      run_op_case({"sum of i32 " + what, {{s.size, Input::kIndex, 100}}, [=](const auto& x) {
+                     return sum(x[0], s.axes, keepdim);
+                   }});
       if (s.size.numel() > 0)
-        run_op_case({"amax of i32 " + what,
-                     {{s.size, Input::kIndex, 100}},
-                     [=](const auto& x) { return amax(x[0], s.axes, keepdim); }});
+        run_op_case({"amax of i32 " + what, {{s.size, Input::kIndex, 100}}, [=](const auto& x) {
+                       return amax(x[0], s.axes, keepdim);
+                     }});
       if (s.size.numel() > 0)
-        run_op_case({"amin of i32 " + what,
-                     {{s.size, Input::kIndex, 100}},
-                     [=](const auto& x) { return amin(x[0], s.axes, keepdim); }});
+        run_op_case({"amin of i32 " + what, {{s.size, Input::kIndex, 100}}, [=](const auto& x) {
+                       return amin(x[0], s.axes, keepdim);
+                     }});
       if (s.size.numel() < 100)
-        run_op_case({"prod of i32 " + what,
-                     {{s.size, Input::kIndex, 2}},
-                     [=](const auto& x) { return prod(x[0], s.axes, keepdim); }});
+        run_op_case({"prod of i32 " + what, {{s.size, Input::kIndex, 2}}, [=](const auto& x) {
+                       return prod(x[0], s.axes, keepdim);
+                     }});
     }
 }
 
@@ -152,8 +152,10 @@ TEST(ReducePlain, CasesOfTruth) {
   for (const Shape& s : shapes())
     for (const int64_t limit : {2, 100}) {
       const std::string what = str(s.size) + " over " + str(s.axes);
-      run_op_case({"any of " + what, {{s.size, Input::kIndex, limit}}, [=](const auto& x) { return any(x[0], s.axes); }});
-      run_op_case({"all of " + what, {{s.size, Input::kIndex, limit}}, [=](const auto& x) { return all(x[0], s.axes); }});
+      run_op_case(
+          {"any of " + what, {{s.size, Input::kIndex, limit}}, [=](const auto& x) { return any(x[0], s.axes); }});
+      run_op_case(
+          {"all of " + what, {{s.size, Input::kIndex, limit}}, [=](const auto& x) { return all(x[0], s.axes); }});
       run_op_case({"any of f32 " + what, {{s.size}}, [=](const auto& x) { return any(x[0], s.axes, true); }});
     }
   EXPECT_EQ(any(Tensor::empty(Dims(0, 2)), Dims(0)).to_vector(), std::vector<double>(2, 0.0));
@@ -165,21 +167,22 @@ TEST(ReducePlain, CasesOfTruth) {
 }
 
 TEST(ReducePlain, CasesOfPlaces) {
-  for (const Dims& size : {Dims(1), Dims(7), Dims(3, 5), Dims(4, 1), Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9), Dims(37, 140),
-                           Dims(2, 1037), Dims(3, 0, 2)})
+  for (const Dims& size : {Dims(1), Dims(7), Dims(3, 5), Dims(4, 1), Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9),
+                           Dims(37, 140), Dims(2, 1037), Dims(3, 0, 2)})
     for (int axis = -1; axis < size.rank; ++axis) {
       if (size[axis < 0 ? size.rank - 1 : axis] == 0) continue;
       const std::string what = str(size) + " over " + std::to_string(axis);
       run_op_case({"argmax " + what, {{size}}, [=](const auto& x) { return argmax(x[0], axis); }});
       run_op_case({"argmin " + what, {{size}}, [=](const auto& x) { return argmin(x[0], axis, true); }});
-      run_op_case({"argmin of few numbers " + what,
-                   {{size, Input::kIndex, 3}},
-                   [=](const auto& x) { return argmin(x[0], axis); }});
+      run_op_case({"argmin of few numbers " + what, {{size, Input::kIndex, 3}}, [=](const auto& x) {
+                     return argmin(x[0], axis);
+                   }});
       run_op_case({"max " + what, {{size}}, [=](const auto& x) { return max(x[0], axis).values; }});
       run_op_case({"min " + what, {{size}}, [=](const auto& x) { return min(x[0], axis, true).values; }});
     }
   run_op_case({"argmax of all", {{Dims(3, 5)}}, [](const auto& x) { return argmax(x[0]); }});
-  run_op_case({"argmax of a long row", {{Dims(100000), Input::kIndex, 70}}, [](const auto& x) { return argmax(x[0]); }});
+  run_op_case(
+      {"argmax of a long row", {{Dims(100000), Input::kIndex, 70}}, [](const auto& x) { return argmax(x[0]); }});
 }
 
 TEST(ReducePlain, FirstOfTiesAndNaN) {
@@ -231,7 +234,8 @@ TEST(ReducePlain, Errors) {
     }
   };
   index_error([] { argmax(Tensor::empty(Dims(0, 3))); }, "argmax: shape (0, 3) has no elements to compare");
-  index_error([] { argmin(Tensor::empty(Dims(0, 3)), 0); }, "argmin: axis 0 of shape (0, 3) has no elements to compare");
+  index_error([] { argmin(Tensor::empty(Dims(0, 3)), 0); },
+              "argmin: axis 0 of shape (0, 3) has no elements to compare");
   index_error([] { max(Tensor::empty(Dims(3, 0)), 1); }, "max: axis 1 of shape (3, 0) has no elements to compare");
   EXPECT_EQ(argmax(Tensor::empty(Dims(0, 3)), 1).sizes(), Dims(0));
   expect_error([] { argmax(Tensor::empty(Dims(2)), 1); }, "argmax: axis 1");

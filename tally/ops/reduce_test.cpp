@@ -196,9 +196,8 @@ TEST(Reduce, Extremes) {
 }
 
 TEST(Reduce, Products) {
-  run_all("prod", [](const Tensor& x, const Dims& axes, bool keepdim) {
-    return prod(affine(x, 0.1f, 1.0f), axes, keepdim);
-  });
+  run_all("prod",
+          [](const Tensor& x, const Dims& axes, bool keepdim) { return prod(affine(x, 0.1f, 1.0f), axes, keepdim); });
   EXPECT_EQ(prod(Tensor::empty(Dims(0, 2)), Dims(0)).to_vector(), std::vector<double>(2, 1.0));
   // With no, one and two zeros among the factors.
   Tensor x = Tensor::from(std::vector<float>{2, 3, 4, 2, 0, 4, 0, 0, 4}, Dims(3, 3)).set_requires_grad();

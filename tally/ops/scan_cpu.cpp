@@ -44,6 +44,14 @@ template <class T>
 void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int64_t along_out, int64_t m,
          int64_t step_x, int64_t step_out, bool product) {
   using S = Sums<T>;
+  if (m == 1 && !product) {
+    typename S::Number sum = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      sum += S::load(x + r * along_x);
+      S::store(out + r * along_out, sum);
+    }
+    return;
+  }
   typename S::Number value[kColumns];
   for (int64_t i = 0; i < m; ++i) value[i] = product;
   for (int64_t r = 0; r < n; ++r, x += along_x, out += along_out) {

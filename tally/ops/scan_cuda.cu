@@ -1,6 +1,6 @@
-// Running sums and products on CUDA, in f64 (64 bits for integers). Where the axis is the last one a block has a row: it
-// takes 256 elements at a time, joins them in warps by shuffles, then the warps, and carries the end on. Else a thread
-// has a column.
+// Running sums and products on CUDA, in f64 (64 bits for integers). Where the axis is the last one a block has a row:
+// it takes 256 elements at a time, joins them in warps by shuffles, then the warps, and carries the end on. Else a
+// thread has a column.
 #include "tally/ops/device_rows.cuh"
 #include "tally/ops/order_keys.h"
 #include "tally/ops/scan_kernels.h"
@@ -36,9 +36,7 @@ template <class T>
 struct Sums<T, true> {
   using Number = unsigned long long;
   using Out = int64_t;
-  static __device__ __forceinline__ Number load(const T* p) {
-    return static_cast<Number>(static_cast<long long>(*p));
-  }
+  static __device__ __forceinline__ Number load(const T* p) { return static_cast<Number>(static_cast<long long>(*p)); }
   static __device__ __forceinline__ void store(int64_t* p, Number x) { *p = static_cast<int64_t>(x); }
 };
 
@@ -140,16 +138,8 @@ void scan(const ScanArgs& a) {
   if (a.x.numel() == 0) return;
   const unsigned others = ~(1u << a.axis);
   const int64_t n = a.x.size.v[a.axis];
-  const Scan s{a.x.data,
-               a.out.data,
-               space_of(a.x, others),
-               space_of(a.out, others),
-               a.x.numel() / n,
-               n,
-               a.x.stride.v[a.axis],
-               a.out.stride.v[a.axis],
-               a.op == ScanOp::kProd,
-               a.reverse};
+  const Scan s{a.x.data, a.out.data,           space_of(a.x, others),  space_of(a.out, others), a.x.numel() / n,
+               n,        a.x.stride.v[a.axis], a.out.stride.v[a.axis], a.op == ScanOp::kProd,   a.reverse};
   bool rows = n > kWarp;  // by the shape, as the sums' order
   for (int axis = a.axis + 1; axis < a.x.size.rank; ++axis) rows = rows && a.x.size.v[axis] == 1;
   with_ordered(a.x.dtype, [&](auto tag) {

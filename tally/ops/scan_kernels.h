@@ -7,8 +7,8 @@ namespace tally {
 
 enum class ScanOp : uint8_t { kSum, kProd };
 
-// out[i] = the first i + 1 elements of x along `axis` joined, from the end with `reverse`. Floats (out of x's dtype) are
-// joined in f64, integers and bool (out i64) wrap. Equal sizes, any strides; rank 1 or more.
+// out[i] = the first i + 1 elements of x along `axis` joined, from the end with `reverse`. Floats (out of x's dtype)
+// are joined in f64, integers and bool (out i64) wrap. Equal sizes, any strides; rank 1 or more.
 struct ScanArgs {
   static constexpr const char* name = "scan";
   View x, out;

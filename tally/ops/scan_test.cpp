@@ -42,8 +42,9 @@ const bool gradient_reference = register_reference<CumprodBackwardArgs>([](const
   }
 });
 
-const std::vector<Dims> kSizes = {Dims(1),       Dims(7),      Dims(3, 5), Dims(4, 1),   Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9),
-                                  Dims(20, 70), Dims(2, 300), Dims(0, 3), Dims(3, 0, 2)};
+const std::vector<Dims> kSizes = {
+    Dims(1),      Dims(7),      Dims(3, 5), Dims(4, 1),   Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9),
+    Dims(20, 70), Dims(2, 300), Dims(0, 3), Dims(3, 0, 2)};
 
 TEST(Scan, Cases) {
   for (const Dims& size : kSizes)
@@ -51,7 +52,8 @@ TEST(Scan, Cases) {
       const std::string what = str(size) + " along " + std::to_string(axis);
       run_op_case({"cumsum " + what, {{size}}, [=](const auto& x) { return cumsum(x[0], axis); }});
       run_op_case({"cumprod " + what, {{size}}, [=](const auto& x) { return cumprod(affine(x[0], 0.1f, 1), axis); }});
-      run_op_case({"cumsum of i32 " + what, {{size, Input::kIndex, 50}}, [=](const auto& x) { return cumsum(x[0], axis); }});
+      run_op_case(
+          {"cumsum of i32 " + what, {{size, Input::kIndex, 50}}, [=](const auto& x) { return cumsum(x[0], axis); }});
     }
   run_op_case({"cumsum of a scalar", {{Dims()}}, [](const auto& x) { return cumsum(x[0], -1); }});
 }
@@ -63,7 +65,8 @@ TEST(Scan, SumsOfWholeNumbersAreI64) {
     EXPECT_EQ(y.to_vector(), (std::vector<double>{1, 1, 2, 3}));
   }
   EXPECT_EQ(cumsum(Tensor::from(std::vector<int32_t>{1, 2}, Dims(2)), 0, DType::kF32).dtype(), DType::kF32);
-  EXPECT_EQ(cumprod(Tensor::from(std::vector<int32_t>{2, 3, 4}, Dims(3)), -1).to_vector(), (std::vector<double>{2, 6, 24}));
+  EXPECT_EQ(cumprod(Tensor::from(std::vector<int32_t>{2, 3, 4}, Dims(3)), -1).to_vector(),
+            (std::vector<double>{2, 6, 24}));
 }
 
 TEST(Scan, LongSumsStayClose) {

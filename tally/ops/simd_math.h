@@ -165,6 +165,82 @@ TALLY_INLINE Vec cos_of(Vec x) {
 TALLY_INLINE double sin_of(double x) { return __builtin_sin(x); }
 TALLY_INLINE double cos_of(double x) { return __builtin_cos(x); }
 
+// ln(1 + x): of u = 1 + x, and what u lost of x.
+TALLY_INLINE Vec log1p_of(Vec x) {
+  const Vec u = x + 1.0f, y = log_of(u);
+  return abs_of(y) < __builtin_inff() ? y + (x - (u - 1.0f)) / u : y;
+}
+TALLY_INLINE double log1p_of(double x) { return __builtin_log1p(x); }
+
+// e^x - 1 within 5e-7: near 0 by exp_of's polynomial without its 1.
+TALLY_INLINE Vec expm1_of(Vec x) {
+  using namespace exp_detail;
+  Vec q = fmadd(broadcast(kC[4]), x, broadcast(kC[3]));
+  q = fmadd(q, x, broadcast(kC[2]));
+  q = fmadd(q, x, broadcast(kC[1]));
+  q = fmadd(q, x, broadcast(kC[0]));
+  const Vec small = fmadd(q, x * x, x);
+  return abs_of(x) < 0.34f ? small : exp_of(x) - 1.0f;
+}
+TALLY_INLINE double expm1_of(double x) { return __builtin_expm1(x); }
+
+// x^y = e^(y ln |x|) in f64 without fused operations, which every instruction set rounds alike; so the f32 is right but
+// for the last place at most. ln m = 2 artanh((m - 1) / (m + 1)). Zeros, infinities and NaN are the C library's.
+using VecD = double __attribute__((vector_size(8 * kLanes)));
+using VecL = int64_t __attribute__((vector_size(8 * kLanes)));
+TALLY_INLINE Vec pow_of(Vec x, Vec y) {
+  const Vec a = abs_of(x), inf = broadcast(__builtin_inff());
+  const VecI plain = (a > 0.0f) & (a < inf) & (abs_of(y) < inf);
+  const VecL bits = __builtin_bit_cast(VecL, __builtin_convertvector(plain ? a : Vec{} + 1.0f, VecD));
+  const VecL shifted = bits + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD);  // the exponent changes at sqrt(1/2)
+  const VecD e = __builtin_convertvector((shifted >> 52) - 1023, VecD);
+  const VecD m = __builtin_bit_cast(VecD, (shifted & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD);
+  const VecD s = (m - 1.0) / (m + 1.0), s2 = s * s;
+  VecD p = s2 * (1.0 / 13) + 1.0 / 11;
+  p = p * s2 + 1.0 / 9;
+  p = p * s2 + 1.0 / 7;
+  p = p * s2 + 1.0 / 5;
+  p = p * s2 + 1.0 / 3;
+  const VecD ln = e * 0.69314718055994530942 + 2.0 * (s + s * s2 * p);
+  VecD t = __builtin_convertvector(plain ? y : Vec{}, VecD) * ln;
+  t = t > 200.0 ? VecD{} + 200.0 : (t < -200.0 ? VecD{} - 200.0 : t);
+  const VecD rounded = t * 1.44269504088896340736 + 0x1.8p52, n = rounded - 0x1.8p52;
+  const VecD r = t - n * 0.69314718055994530942;
+  VecD q = r * (1.0 / 362880) + 1.0 / 40320;
+  q = q * r + 1.0 / 5040;
+  q = q * r + 1.0 / 720;
+  q = q * r + 1.0 / 120;
+  q = q * r + 1.0 / 24;
+  q = q * r + 1.0 / 6;
+  q = q * r + 0.5;
+  q = q * r + 1.0;
+  q = q * r + 1.0;
+  const VecL power = (__builtin_bit_cast(VecL, rounded) - __builtin_bit_cast(int64_t, 0x1.8p52) + 1023) << 52;
+  Vec z = __builtin_convertvector(q * __builtin_bit_cast(VecD, power), Vec);
+  // Of a negative x: whole powers only, odd ones negative.
+  const Vec half = y * 0.5f;
+  const Vec signed_z = round_of(half) == half ? z : -z;
+  z = x < 0.0f ? (round_of(y) == y ? signed_z : broadcast(__builtin_nanf(""))) : z;
+  int32_t all = -1;
+  for (int i = 0; i < kLanes; ++i) all &= plain[i];
+  if (all != 0) return z;
+  return plain ? z : by_lane(x, y, [](float v, float w) { return __builtin_powf(v, w); });
+}
+
+// Python's quotient of floats and the remainder: exact by a fused multiply-add, as the rounded a / b is never below the
+// true floor and at most 1 above. Quotients beyond 2^22, zeros and what is not finite go number by number.
+struct Quotient {
+  Vec whole, rest;
+  bool exact;  // every lane
+};
+TALLY_INLINE Quotient divide_whole(Vec a, Vec b) {
+  const Vec q = floor_of(a / b), r = fmadd(-q, b, a);
+  const VecI above = (r != 0.0f) & ((r < 0.0f) ^ (b < 0.0f));
+  const Vec whole = above ? q - 1.0f : q, rest = above ? fmadd(-whole, b, a) : r;
+  return {whole, rest == 0.0f ? with_sign(Vec{}, a) : rest,
+          all_below(abs_of(q), 0x1p22f) && all_below(abs_of(b), 0x1p100f)};
+}
+
 // The functions elementwise_math.h asks of a device.
 struct CpuMath {
   template <class N>
@@ -219,28 +295,28 @@ struct CpuMath {
   TALLY_INLINE static N with_sign(N magnitude, N x) {
     return TALLY_ISA::with_sign(magnitude, x);
   }
-  // The C library's, number by number.
-  TALLY_INLINE static double log1p(double x) { return __builtin_log1p(x); }
-  TALLY_INLINE static double expm1(double x) { return __builtin_expm1(x); }
+  template <class N>
+  TALLY_INLINE static N log1p(N x) {
+    return log1p_of(x);
+  }
+  template <class N>
+  TALLY_INLINE static N expm1(N x) {
+    return expm1_of(x);
+  }
   TALLY_INLINE static double pow(double x, double y) { return __builtin_pow(x, y); }
-  TALLY_INLINE static float pow(float x, float y) { return __builtin_powf(x, y); }
   TALLY_INLINE static double fmod(double x, double y) { return __builtin_fmod(x, y); }
   TALLY_INLINE static float fmod(float x, float y) { return __builtin_fmodf(x, y); }
-  TALLY_INLINE static Vec log1p(Vec x) {
-    return by_lane(x, [](float v) { return __builtin_log1pf(v); });
-  }
-  TALLY_INLINE static Vec expm1(Vec x) {
-    return by_lane(x, [](float v) { return __builtin_expm1f(v); });
-  }
-  TALLY_INLINE static Vec pow(Vec x, Vec y) {
-    return by_lane(x, y, [](float a, float b) { return __builtin_powf(a, b); });
-  }
+  TALLY_INLINE static Vec pow(Vec x, Vec y) { return pow_of(x, y); }
   TALLY_INLINE static double floor_divide(double a, double b) { return floor_divide_numbers<CpuMath>(a, b); }
   TALLY_INLINE static double remainder(double a, double b) { return remainder_of_numbers<CpuMath>(a, b); }
   TALLY_INLINE static Vec floor_divide(Vec a, Vec b) {
+    const Quotient q = divide_whole(a, b);
+    if (q.exact) return q.whole;
     return by_lane(a, b, [](float x, float y) { return floor_divide_numbers<CpuMath>(x, y); });
   }
   TALLY_INLINE static Vec remainder(Vec a, Vec b) {
+    const Quotient q = divide_whole(a, b);
+    if (q.exact) return q.rest;
     return by_lane(a, b, [](float x, float y) { return remainder_of_numbers<CpuMath>(x, y); });
   }
 };

@@ -19,7 +19,11 @@ const bool softmax_reference = register_reference<SoftmaxArgs>([](const SoftmaxA
     N most = -std::numeric_limits<double>::infinity(), sum = 0.0;
     std::vector<N> e;
     for (int64_t i = 0; i < n; ++i) most = num_max(most, x.flat(first + i));
+    if constexpr (!std::is_same_v<N, Counted>)
+      if (most == -std::numeric_limits<double>::infinity()) most = 0;  // everything masked: zeros, for the sum is 0 too
     for (int64_t i = 0; i < n; ++i) e.push_back(num_exp(x.flat(first + i) - most)), sum += e.back();
+    if constexpr (!std::is_same_v<N, Counted>)
+      if (sum == 0) sum = 1;
     for (int64_t i = 0; i < n; ++i) y.flat(first + i) = e[i] / sum;
   }
 });

@@ -81,8 +81,8 @@ ValuesIndices topk(const Tensor& x, int64_t k, int axis, bool largest, bool) {
   ValuesIndices y{Tensor::empty(size, x.dtype(), x.device()), Tensor::empty(size, DType::kI64, x.device())};
   const int64_t rows = rows_beside(x.raw(), axis);
   const Tensor scratch = scratch_of(select_scratch(x.dtype(), rows, n, k, target_of(x.device())), x.device());
-  launch(&Kernels::topk, TopkArgs{x.raw(), y.values.raw(), y.indices.raw(), scratch.defined() ? scratch.raw() : View{},
-                                  axis, largest});
+  launch(&Kernels::topk,
+         TopkArgs{x.raw(), y.values.raw(), y.indices.raw(), scratch.defined() ? scratch.raw() : View{}, axis, largest});
   record_picked(y.values, x, y.indices, axis);
   return y;
 }

@@ -1,6 +1,6 @@
 // Sorting along an axis and the k largest or smallest, with gradients; PyTorch's names and meaning. NaN is larger than
-// all numbers; -0 equals 0. Equal elements keep their order, always (`stable` changes nothing), and topk takes the first
-// of them.
+// all numbers; -0 equals 0. Equal elements keep their order, always (`stable` changes nothing), and topk takes the
+// first of them.
 #pragma once
 
 #include "tally/core/tensor.h"

@@ -15,7 +15,9 @@ namespace {
 struct Narrow {  // key above, place below
   using Key = uint32_t;
   uint64_t bits;
-  TALLY_INLINE static Narrow make(uint32_t key, int64_t place) { return {uint64_t{key} << 32 | static_cast<uint32_t>(place)}; }
+  TALLY_INLINE static Narrow make(uint32_t key, int64_t place) {
+    return {uint64_t{key} << 32 | static_cast<uint32_t>(place)};
+  }
   TALLY_INLINE uint32_t key() const { return static_cast<uint32_t>(bits >> 32); }
   TALLY_INLINE int64_t place() const { return static_cast<uint32_t>(bits); }
   TALLY_INLINE bool operator<(Narrow o) const { return bits < o.bits; }
@@ -32,20 +34,24 @@ struct Wide {
 
 // f(i, key) for elements [begin, end) of the row at offset `at`; the wanted order is that of the keys.
 template <class Key, class F>
-TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip, const F& f) {
+TALLY_INLINE void over_keys(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip,
+                            const F& f) {
   with_ordered(v.dtype, [&](auto tag) {
     using T = decltype(tag);
     const T* p = v.ptr<T>() + at;
-    for (int64_t i = begin; i < end; ++i) {
-      const Key key = static_cast<Key>(order_key(p[i * step]));
-      f(i, flip ? static_cast<Key>(~key) : key);
+    const Key mask = flip ? static_cast<Key>(~Key{0}) : Key{0};
+    if (step == 1) {
+      for (int64_t i = begin; i < end; ++i) f(i, static_cast<Key>(static_cast<Key>(order_key(p[i])) ^ mask));
+    } else {
+      for (int64_t i = begin; i < end; ++i) f(i, static_cast<Key>(static_cast<Key>(order_key(p[i * step])) ^ mask));
     }
   });
 }
 template <class Item>
 void make_items(const View& v, int64_t at, int64_t step, int64_t begin, int64_t end, bool flip, Item* items) {
-  over_keys<typename Item::Key>(v, at, step, begin, end, flip, [&](int64_t i, typename Item::Key key)
-                                    __attribute__((always_inline)) { items[i] = Item::make(key, i); });
+  over_keys<typename Item::Key>(
+      v, at, step, begin, end,
+      flip, [&](int64_t i, typename Item::Key key) __attribute__((always_inline)) { items[i] = Item::make(key, i); });
 }
 
 // Items [begin, end) as results of a row.
@@ -242,17 +248,28 @@ void keep_first(Item* items, int64_t k, int64_t count) {
 template <class Item>
 int64_t select(const Target& t, int64_t begin, int64_t end, bool flip, int64_t k, Item* room) {
   using Key = typename Item::Key;
+  constexpr int64_t kStep = 64;
   int64_t count = 0;
   const int64_t most = select_room(k);
   bool full = false;
   Key worst = 0;  // of the k best so far; a later equal one is not better
-  over_keys<Key>(t.x, t.x_at, t.x_step, begin, end, flip, [&](int64_t i, Key key) __attribute__((always_inline)) {
-    if (full && key >= worst) return;
-    room[count++] = Item::make(key, i);
-    if (count < most) return;
-    keep_first(room, k, count);
-    count = k, full = true, worst = room[k - 1].key();
-  });
+  for (int64_t start = begin; start < end; start += kStep) {
+    const int64_t m = end - start < kStep ? end - start : kStep;
+    Key keys[kStep];
+    over_keys<Key>(
+        t.x, t.x_at, t.x_step, start, start + m,
+        flip, [&](int64_t i, Key key) __attribute__((always_inline)) { keys[i - start] = key; });
+    int any = !full;
+    for (int64_t i = 0; i < m; ++i) any |= keys[i] < worst;
+    if (!any) continue;
+    for (int64_t i = 0; i < m; ++i) {
+      if (full && keys[i] >= worst) continue;
+      room[count++] = Item::make(keys[i], start + i);
+      if (count < most) continue;
+      keep_first(room, k, count);
+      count = k, full = true, worst = room[k - 1].key();
+    }
+  }
   keep_first(room, k, count);
   return count < k ? count : k;
 }

@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Runs of `width` sorted items in rows of n are merged in pairs.
-__global__ void __launch_bounds__(kThreads) merge_kernel(const Item* from, Item* to, int64_t rows, int64_t n, int64_t width) {
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const Item* from, Item* to, int64_t rows, int64_t n, int64_t width) {
   let_next_start();
   wait_for_previous();
   const int64_t step = int64_t{gridDim.x} * kThreads;
@@ -239,8 +240,9 @@ void sort(const SortArgs& a) {
     for (int64_t first = 0; first < r.rows; first += at_once) {
       const int64_t rows = r.rows - first < at_once ? r.rows - first : at_once;
       Item *from = items, *to = items + at_once * r.n;
-      launch_after(SortArgs::name, tile_kernel<T>, {blocks_for(rows * parts(r.n, kSortTile), 1, kMostBlocks), kThreads, bytes},
-                   device, r, first, rows, count, from);
+      launch_after(SortArgs::name, tile_kernel<T>,
+                   {blocks_for(rows * parts(r.n, kSortTile), 1, kMostBlocks), kThreads, bytes}, device, r, first, rows,
+                   count, from);
       const unsigned blocks = blocks_for(rows * r.n, kThreads, kMostBlocks);
       for (int64_t width = kSortTile; width < r.n; width *= 2) {
         launch_after(SortArgs::name, merge_kernel, {blocks, kThreads}, device, static_cast<const Item*>(from), to, rows,

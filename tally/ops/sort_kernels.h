@@ -20,7 +20,9 @@ TALLY_INLINE int64_t sort_item(DType t, int64_t n, DeviceKind target) {
   return target == DeviceKind::kCpu && !wide_key(t) && n <= int64_t{1} << 32 ? 8 : 16;
 }
 TALLY_INLINE int64_t sort_rows_at_once(int64_t rows, int64_t n, DeviceKind target) {
-  const int64_t fit = target == DeviceKind::kCpu ? (n >= kLongRow ? 1 : kSortSlots) : kSortBatch / n > 1 ? kSortBatch / n : 1;
+  const int64_t fit = target == DeviceKind::kCpu ? (n >= kLongRow ? 1 : kSortSlots)
+                      : kSortBatch / n > 1       ? kSortBatch / n
+                                                 : 1;
   return rows < fit ? rows : fit;
 }
 // Bytes of scratch, by the sizes only: two buffers of items for every row that is worked on, and counts of digits.
@@ -32,7 +34,7 @@ TALLY_INLINE int64_t sort_scratch(DType t, int64_t rows, int64_t n, DeviceKind t
 }
 
 // Candidates that are kept before the worse ones are thrown away.
-TALLY_INLINE constexpr int64_t select_room(int64_t k) { return 2 * k + 512; }
+TALLY_INLINE constexpr int64_t select_room(int64_t k) { return 2 * k + 64; }
 // Pieces of a row that tasks select from apart.
 TALLY_INLINE constexpr int64_t select_pieces(int64_t rows, int64_t n) {
   if (rows >= 8 || n < 2 * kSelectPiece) return 1;

@@ -57,8 +57,9 @@ const bool topk_reference = register_reference<TopkArgs>([](const TopkArgs& a, a
 });
 
 const float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
-const std::vector<Dims> kSizes = {Dims(1),       Dims(7),        Dims(3, 5), Dims(4, 1),   Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9),
-                                  Dims(37, 140), Dims(2, 1037), Dims(0, 3), Dims(3, 0, 2)};
+const std::vector<Dims> kSizes = {
+    Dims(1),       Dims(7),       Dims(3, 5), Dims(4, 1),   Dims(2, 3, 33), Dims(2, 2, 2, 3, 2, 9),
+    Dims(37, 140), Dims(2, 1037), Dims(0, 3), Dims(3, 0, 2)};
 
 // Central differences need elements that stay in order.
 Input numbers(const Dims& size) { return {size, Input::kNormal, 0, size.numel() < 64}; }
@@ -68,11 +69,12 @@ TEST(Sort, Cases) {
     for (int axis = -1; axis < size.rank; ++axis)
       for (const bool descending : {false, true}) {
         const std::string what = str(size) + " along " + std::to_string(axis) + (descending ? " descending" : "");
-        run_op_case({"sort " + what, {numbers(size)}, [=](const auto& x) { return sort(x[0], axis, descending).values; }});
+        run_op_case(
+            {"sort " + what, {numbers(size)}, [=](const auto& x) { return sort(x[0], axis, descending).values; }});
         run_op_case({"argsort " + what, {{size}}, [=](const auto& x) { return argsort(x[0], axis, descending); }});
-        run_op_case({"argsort of few numbers " + what,
-                     {{size, Input::kIndex, 3}},
-                     [=](const auto& x) { return argsort(x[0], axis, descending); }});
+        run_op_case({"argsort of few numbers " + what, {{size, Input::kIndex, 3}}, [=](const auto& x) {
+                       return argsort(x[0], axis, descending);
+                     }});
       }
   run_op_case({"sort of a scalar", {{Dims()}}, [](const auto& x) { return sort(x[0]).values; }});
 }
@@ -100,17 +102,22 @@ TEST(Sort, TopkCases) {
         for (const int64_t k : {0, 1, 3, 33}) {
           if (k > size[axis < 0 ? size.rank - 1 : axis]) continue;
           const std::string what = std::to_string(k) + " of " + str(size) + " along " + std::to_string(axis);
-          run_op_case({"topk " + what, {numbers(size)}, [=](const auto& x) { return topk(x[0], k, axis, largest).values; }});
+          run_op_case(
+              {"topk " + what, {numbers(size)}, [=](const auto& x) { return topk(x[0], k, axis, largest).values; }});
           if (axis < 0 || k != 3) continue;
-          run_op_case({"topk of few numbers " + what,
-                       {{size, Input::kIndex, 3}},
-                       [=](const auto& x) { return topk(x[0], k, axis, largest).indices; }});
+          run_op_case({"topk of few numbers " + what, {{size, Input::kIndex, 3}}, [=](const auto& x) {
+                         return topk(x[0], k, axis, largest).indices;
+                       }});
         }
 }
 
 TEST(Sort, TopkOfLongRows) {
-  for (const auto& [size, k] : {std::pair(Dims(9, 3000), 10), {Dims(2, 5000), 700}, {Dims(9000), 2048}, {Dims(9000), 2049},
-                                {Dims(300000), 50}, {Dims(2, 270000), 1}})
+  for (const auto& [size, k] : {std::pair(Dims(9, 3000), 10),
+                                {Dims(2, 5000), 700},
+                                {Dims(9000), 2048},
+                                {Dims(9000), 2049},
+                                {Dims(300000), 50},
+                                {Dims(2, 270000), 1}})
     for (const bool largest : {false, true})
       for (const int64_t limit : {0, 100}) {
         const Input input = limit > 0 ? Input{size, Input::kIndex, limit} : Input{size, Input::kNormal, 0, false};
@@ -127,7 +134,8 @@ TEST(Sort, TopkOfLongRows) {
 }
 
 TEST(Sort, NaNIsTheLargestAndZerosAreEqual) {
-  const Tensor x = to(Tensor::from(std::vector<float>{kNaN, 1, 0.0f, -kInf, -0.0f, -kNaN, kInf}, Dims(7)), test_device());
+  const Tensor x =
+      to(Tensor::from(std::vector<float>{kNaN, 1, 0.0f, -kInf, -0.0f, -kNaN, kInf}, Dims(7)), test_device());
   EXPECT_EQ(argsort(x).to_vector(), (std::vector<double>{3, 2, 4, 1, 6, 0, 5}));
   EXPECT_EQ(argsort(x, 0, true).to_vector(), (std::vector<double>{0, 5, 6, 1, 2, 4, 3}));
   EXPECT_TRUE(std::signbit(sort(x).values.to_vector()[2]));
@@ -152,7 +160,8 @@ TEST(Sort, EveryOrderedDType) {
   EXPECT_EQ(argsort(large).to_vector(), (std::vector<double>{1, 2, 0}));
 }
 
-// The same values in a transposed and strided layout, forward and backward: run_op_case has them; here a gradient by hand.
+// The same values in a transposed and strided layout, forward and backward: run_op_case has them; here a gradient by
+// hand.
 TEST(Sort, GradientGoesWhereTheValuesCameFrom) {
   Tensor x = Tensor::from(std::vector<float>{3, 1, 2, 7, 9, 8}, Dims(2, 3)).set_requires_grad();
   backward(topk(x, 2).values, Tensor::from(std::vector<float>{1, 2, 3, 4}, Dims(2, 2)));
@@ -163,7 +172,8 @@ TEST(Sort, MetaCostsTheSame) {
   for (const int64_t n : {30, 3000, 70000}) {
     Cost costs[2];
     for (const bool meta : {false, true}) {
-      const Tensor x = meta ? Tensor::empty(Dims(2, n), DType::kF32, kMetaCpu) : random_tensor({Dims(2, n)}, DType::kF32, 1);
+      const Tensor x =
+          meta ? Tensor::empty(Dims(2, n), DType::kF32, kMetaCpu) : random_tensor({Dims(2, n)}, DType::kF32, 1);
       LedgerGuard guard;
       sort(x);
       topk(x, 5);

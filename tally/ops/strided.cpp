@@ -77,6 +77,10 @@ void add_overlapping(Tensor part, Tensor g) {
   }
 }
 
+void require_axes(const char* op, const Tensor& x) {
+  if (x.dim() == 0) fail("{}: a tensor without axes has no parts", op);
+}
+
 // Input 0's gradient, where the output was part_of(input).
 template <class F>
 void add_to_part(Backward& b, const F& part_of) {
@@ -135,6 +139,7 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end, int64_t step
 }
 
 Tensor narrow(const Tensor& x, int axis, int64_t start, int64_t length) {
+  require_axes("narrow", x);
   axis = normalize_axis(axis, x.dim(), "narrow");
   const int64_t n = x.sizes()[axis];
   if (length < 0) fail("narrow: the length {} is negative", length);
@@ -146,6 +151,7 @@ Tensor narrow(const Tensor& x, int axis, int64_t start, int64_t length) {
 }
 
 std::vector<Tensor> split(const Tensor& x, int64_t size, int axis) {
+  require_axes("split", x);
   axis = normalize_axis(axis, x.dim(), "split");
   const int64_t n = x.sizes()[axis];
   if (size < 0 || (size == 0 && n != 0))
@@ -157,6 +163,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int axis) {
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int axis) {
+  require_axes("chunk", x);
   axis = normalize_axis(axis, x.dim(), "chunk");
   if (chunks < 1) fail("chunk: {} chunks; at least 1 is needed", chunks);
   const int64_t n = x.sizes()[axis];

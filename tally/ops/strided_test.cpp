@@ -107,6 +107,8 @@ TEST(Strided, UnitAxesAndShapes) {
   EXPECT_FALSE(same_storage(flatten(t(counting({2, 3}))), x));
   EXPECT_EQ(unflatten(counting({2, 6}), 1, {2, -1}).sizes(), Dims(2, 2, 3));
   EXPECT_EQ(unflatten(t(counting({6, 2})), -1, {3, 2}).strides(), Dims(1, 4, 2));
+  EXPECT_EQ(unflatten(zeros({2, 0, 4}), 2, {2, 2}).sizes(), Dims(2, 0, 2, 2));
+  EXPECT_EQ(movedim(tensor(1.0), 0, -1).dim(), 0);
   EXPECT_EQ(expand_as(counting({3, 1}), zeros({2, 3, 4})).strides(), Dims(0, 1, 0));
   EXPECT_EQ(expand(tensor(1.0), {2, 2}).to_vector(), V(4, 1));
   EXPECT_EQ(expand(zeros({0, 1}), {0, 5}).sizes(), Dims(0, 5));
@@ -115,7 +117,7 @@ TEST(Strided, UnitAxesAndShapes) {
   expect_error([&] { flatten(x, 2, 1); }, "start 2 comes behind end 1");
   expect_error([&] { unflatten(counting({2, 6}), 1, {4, -1}); }, "does not fit 6 elements");
   expect_error([&] { unflatten(counting({2, 6}), 1, Dims()); }, "at least one size");
-  expect_error([&] { unflatten(zeros({1, 1, 1, 1, 4}), 4, {2, 2, 1}); }, "more than 6 axes");
+  expect_error([&] { unflatten(zeros({1, 1, 1, 1, 1, 1, 4}), 6, {2, 2, 1}); }, "more than 8 axes");
   expect_error([&] { squeeze(x, Dims(0, 0)); }, "axis 0 comes twice");
 }
 
@@ -151,6 +153,8 @@ TEST(Strided, SplitAndChunk) {
   EXPECT_TRUE(same_storage(chunk(x, 2)[1], x));
   expect_error([&] { split(x, 0); }, "parts of 0 do not make axis 0 of (7, 2)");
   expect_error([&] { chunk(x, 0); }, "0 chunks");
+  expect_kind(
+      ErrorKind::kRuntime, [&] { split(tensor(1.0), 1); }, "split: a tensor without axes");
 }
 
 TEST(Strided, DiagonalUnfoldAsStrided) {
@@ -176,7 +180,7 @@ TEST(Strided, DiagonalUnfoldAsStrided) {
   EXPECT_EQ(unfold(tensor(5.0), 0, 1, 1).to_vector(), (V{5}));
   expect_error([&] { unfold(row, 0, 8, 1); }, "unfold: windows of 8 in axis 0 of (7,)");
   expect_error([&] { unfold(row, 0, 2, 0); }, "a step of 0");
-  expect_error([&] { unfold(zeros({1, 1, 1, 1, 1, 1}), 0, 1, 1); }, "already has 6 axes");
+  expect_error([&] { unfold(zeros({1, 1, 1, 1, 1, 1, 1, 1}), 0, 1, 1); }, "already has 8 axes");
 
   EXPECT_EQ(as_strided(x, {2, 2}, {5, 1}, 1).to_vector(), (V{1, 2, 6, 7}));
   EXPECT_EQ(as_strided(x, {3}, {0}, 11).to_vector(), (V{11, 11, 11}));

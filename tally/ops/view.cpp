@@ -19,8 +19,8 @@ Tensor copied(const Tensor& x, DType dtype, Category category, bool saturate = t
   return y;
 }
 
-// Resolves one -1 and checks the number of elements.
-Dims resolved(const Tensor& x, Dims size) {
+// `size` for the elements of a tensor (or an axis) of shape `of`: resolves one -1 and checks their number.
+Dims resolved(const Dims& of, Dims size) {
   int unknown = -1;
   int64_t known = 1;
   bool fits = true;
@@ -35,11 +35,11 @@ Dims resolved(const Tensor& x, Dims size) {
   }
   if (fits && unknown >= 0) {
     if (known == 0) fail("view: a -1 beside a size of 0 in {} cannot be inferred", str(size));
-    size[unknown] = x.numel() / known;
+    size[unknown] = of.numel() / known;
     known *= size[unknown];
   }
-  if (!fits || known != x.numel())
-    fail("view: shape {} does not fit {} elements of {}", str(size), x.numel(), str(x.sizes()));
+  if (!fits || known != of.numel())
+    fail("view: shape {} does not fit {} elements of {}", str(size), of.numel(), str(of));
   return size;
 }
 
@@ -71,6 +71,7 @@ bool view_strides(const Tensor& x, const Dims& size, Dims& stride) {
 }  // namespace
 
 Tensor transpose(const Tensor& x, int a, int b) {
+  if (x.dim() == 0 && a >= -1 && a <= 0 && b >= -1 && b <= 0) return x;  // as PyTorch: a scalar's axis
   a = normalize_axis(a, x.dim(), "transpose"), b = normalize_axis(b, x.dim(), "transpose");
   Dims size = x.sizes(), stride = x.strides();
   std::swap(size[a], size[b]);
@@ -110,6 +111,7 @@ Tensor mT(const Tensor& x) {
 
 Tensor movedim(const Tensor& x, const Dims& from, const Dims& to) {
   if (from.rank != to.rank) fail("movedim: {} axes to {} places", from.rank, to.rank);
+  if (x.dim() == 0 && from.rank == 1 && from[0] >= -1 && from[0] <= 0 && to[0] >= -1 && to[0] <= 0) return x;
   Dims order;
   order.rank = x.dim();
   bool moved[kMaxRank] = {}, taken[kMaxRank] = {};
@@ -191,7 +193,7 @@ Tensor unsqueeze(const Tensor& x, int axis) {
 }
 
 Tensor view(const Tensor& x, const Dims& wanted) {
-  const Dims size = resolved(x, wanted);
+  const Dims size = resolved(x.sizes(), wanted);
   Dims stride;
   if (!view_strides(x, size, stride))
     fail("view size is not compatible with input tensor's size and stride: {} with strides {} as {}; use reshape",
@@ -202,7 +204,7 @@ Tensor view(const Tensor& x, const Dims& wanted) {
 }
 
 Tensor reshape(const Tensor& x, const Dims& wanted) {
-  const Dims size = resolved(x, wanted);
+  const Dims size = resolved(x.sizes(), wanted);
   Dims stride;
   return view(view_strides(x, size, stride) ? x : contiguous(x), size);
 }
@@ -245,8 +247,7 @@ Tensor unflatten(const Tensor& x, int axis, const Dims& sizes) {
   axis = normalize_axis(axis, x.dim(), "unflatten");
   if (sizes.rank == 0) fail("unflatten: takes at least one size");
   if (x.dim() - 1 + sizes.rank > kMaxRank) fail("unflatten: more than {} axes", kMaxRank);
-  const Tensor one = x.alias(Dims(x.sizes()[axis]), Dims(x.strides()[axis]), x.storage_offset());
-  const Dims parts = resolved(one, sizes);
+  const Dims parts = resolved(Dims(x.sizes()[axis]), sizes);
   Dims size;
   for (int i = 0; i < x.dim(); ++i) {
     if (i != axis)

@@ -93,7 +93,10 @@ TEST(Replay, ANumberThatIsNotFiniteStopsTheRunAndChangesNothing) {
   for (int i = 0; i < 5; ++i) train_step(c, state, batches(c));
   ASSERT_TRUE(state.repeated());
   Param bad = state.params[3];
-  fill_(*bad.tensor, INFINITY);
+  {
+    NoGrad quiet;
+    fill_(*bad.tensor, INFINITY);
+  }
   const std::vector<double> before = state.params[1].tensor->to_vector();
   try {
     train_step(c, state, batches(c));
