@@ -236,8 +236,9 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
   m.def("grad", python_grad, "outputs"_a, "inputs"_a, "grad_outputs"_a = nb::none(), "retain_graph"_a = false,
         "allow_unused"_a = false, "create_graph"_a = false,
         "The gradients of inputs, as a tuple; .grad of no tensor is touched.");
-  nb::class_<HookHandle>(m, "HookHandle").def("remove", &HookHandle::remove, "The hook is called no more.");
-  nb::class_<Offload>(m, "Offload")
+  nb::class_<HookHandle>(m, "HookHandle", "What register_hook() gives.")
+      .def("remove", &HookHandle::remove, "The hook is called no more.");
+  nb::class_<Offload>(m, "Offload", "What tally.autograd.offload_saved turns.")
       .def(nb::init<int64_t>(), "least_bytes"_a = 0)
       .def("enter", &Offload::enter)
       .def("leave", &Offload::leave);

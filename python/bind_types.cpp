@@ -127,10 +127,9 @@ void bind_types(nb::module_& m) {
       .def_prop_ro(
           "short_name", [](const DTypeObject& d) { return name_of(d.value); }, "As the program says it: f32.")
       .def("__repr__", [](const DTypeObject& d) { return std::string("tally.") + torch_name(d.value); })
-      .def("__reduce__", [](nb::handle self) {
-        return nb::make_tuple(
-            nb::module_::import_("builtins").attr("getattr"),
-            nb::make_tuple(nb::module_::import_("tally"), torch_name(nb::cast<DTypeObject>(self).value)));
+      .def("__reduce__", [](const DTypeObject& d) {
+        return nb::make_tuple(nb::module_::import_("tally._size").attr("dtype_by_name"),
+                              nb::make_tuple(torch_name(d.value)));
       });
   for (int i = 0; i < kDTypes; ++i) {
     nb::object object = nb::cast(DTypeObject{static_cast<DType>(i)});

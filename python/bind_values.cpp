@@ -127,7 +127,7 @@ void bind_values(nb::module_& m, TensorClass& c) {
              const Tensor& x = nb::cast<const Tensor&>(self);
              const Tensor values = readable(x);
              const nb::bytes bytes(values.raw().data, static_cast<size_t>(values.nbytes()));
-             return nb::make_tuple(nb::module_::import_("tally._C").attr("tensor_from_bytes"),
+             return nb::make_tuple(nb::module_::import_("tally._size").attr("tensor_from_bytes"),
                                    nb::make_tuple(bytes, x.dtype(), x.sizes(), x.requires_grad()));
            })
       .def(

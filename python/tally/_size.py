@@ -1,4 +1,4 @@
-"""Size: the shape of a tensor, a tuple of ints; and what ops with two results return."""
+"""Size: the shape of a tensor, a tuple of ints; what ops with two results return; and what pickles call."""
 import collections
 import math
 
@@ -26,3 +26,15 @@ class Size(tuple):
 
     def __reduce__(self):
         return Size, (tuple(self),)
+
+
+def dtype_by_name(name):
+    """tally.float32 of "float32"."""
+    from . import _C
+    return getattr(_C, name)
+
+
+def tensor_from_bytes(values, dtype, size, requires_grad):
+    """The tensor of a pickle."""
+    from . import _C
+    return _C.tensor_from_bytes(values, dtype, size, requires_grad)

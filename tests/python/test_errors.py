@@ -17,7 +17,7 @@ from tally import nn
     (lambda: tally.tensor([300], dtype=tally.uint8), RuntimeError, "300"),
     (lambda: tally.zeros(2, device="nowhere"), RuntimeError, "nowhere"),
     (lambda: tally.zeros(-1), RuntimeError, "negative"),
-    (lambda: tally.zeros(1, 1, 1, 1, 1, 1, 1), ValueError, "axes"),
+    (lambda: tally.zeros(*[1] * 20), ValueError, "axes"),
     (lambda: tally.zeros("2"), TypeError, ""),
     (lambda: tally.ones(2).backward(), RuntimeError, "gradient"),
     (lambda: tally.ones(2, requires_grad=True).backward(), RuntimeError, "gradient"),
@@ -28,7 +28,7 @@ from tally import nn
     (lambda: iter(tally.tensor(1.)), TypeError, "no axes"),
     (lambda: tally.ones(2, requires_grad=True).numpy(), RuntimeError, "detach"),
     (lambda: tally.ones(2, dtype=tally.bfloat16).numpy(), TypeError, "bfloat16"),
-    (lambda: tally.ones(2, device="meta").item(), RuntimeError, "meta"),
+    (lambda: tally.ones(1, device="meta").item(), RuntimeError, "meta"),
     (lambda: tally.ones(2, device="meta") + tally.ones(2), RuntimeError, "meta"),
     (lambda: nn.functional.embedding(tally.tensor([5]), tally.ones(3, 2)), IndexError, "5"),
     (lambda: nn.functional.cross_entropy(tally.ones(2, 3), tally.tensor([0, 3])), IndexError, "3"),
@@ -59,7 +59,7 @@ def test_in_place_on_a_saved_tensor():
     z = y * y
     with tally.no_grad():
         y += 1
-    with pytest.raises(RuntimeError, match="in place|in-place|changed"):
+    with pytest.raises(RuntimeError, match="inplace"):
         z.sum().backward()
 
 
