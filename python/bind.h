@@ -44,6 +44,9 @@ struct DeviceArg {
   Device get(Device otherwise = kCpu) const;  // throws Error for what is no device or is not here
 };
 
+// Card number `index`; throws Error where it is not here.
+Device card_of(int index);
+
 // Arguments that may be None.
 inline const Tensor& or_none(const Tensor* t) {
   static const Tensor none;

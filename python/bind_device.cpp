@@ -10,7 +10,7 @@ namespace tally::py {
 namespace {
 
 Device card(DeviceArg device, std::optional<int> index) {
-  const Device d = index ? cuda_device(*index) : device.get(cuda_device());
+  const Device d = index ? card_of(*index) : device.get(cuda_device());
   if (d.kind != DeviceKind::kCuda) fail_value("cuda: {} is no card", name_of(d));
   require_device(d);
   return d;

@@ -112,7 +112,7 @@ void bind_conversions(TensorClass& c) {
       .def(
           "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release())
       .def(
-          "cuda", [](const Tensor& x, int device) { return to(x, cuda_device(device)); }, "device"_a = 0, Release());
+          "cuda", [](const Tensor& x, int device) { return to(x, card_of(device)); }, "device"_a = 0, Release());
   constexpr std::pair<const char*, DType> kTypes[] = {
       {"float", DType::kF32}, {"double", DType::kF64}, {"half", DType::kF16},  {"bfloat16", DType::kBF16},
       {"long", DType::kI64},  {"int", DType::kI32},    {"short", DType::kI16}, {"bool", DType::kBool}};

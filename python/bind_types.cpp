@@ -119,6 +119,12 @@ Device DeviceArg::get(Device otherwise) const {
   return d;
 }
 
+Device card_of(int index) {
+  const Device d = parse_device(fmt::format("cuda:{}", index));
+  require_device(d);
+  return d;
+}
+
 void bind_types(nb::module_& m) {
   nb::class_<DTypeObject>(m, "dtype", "What a tensor's elements are: tally.float32, tally.bfloat16, tally.int64 ...")
       .def_prop_ro(
