@@ -1,6 +1,7 @@
-// Three ways, from shapes only. One input channel a group: kernels (conv_kernels.h). One axis: a product a tap,
-// y += W[tap] x[.., shifted], of views of x. Else windows are copied to columns, some images at a time (im2col:
-// Chellapilla et al. 2006, "High performance convolutional neural networks for document processing"), for one product.
+// Three ways, from shapes only. One input channel a group: kernels (conv_kernels.h). One axis and many channels: a
+// product a tap, y += W[tap] x[.., shifted], of views of x. Else windows are copied to columns, some images at a time
+// (im2col: Chellapilla et al. 2006, "High performance convolutional neural networks for document processing"), for one
+// product.
 #include "tally/ops/conv.h"
 
 #include <algorithm>
@@ -26,7 +27,9 @@ struct Conv {
 
   ConvAxis axis(int i) const { return conv_axis(how, w.sizes(), i); }
   bool depthwise() const { return w.sizes()[1] == 1 && groups == x.sizes()[1]; }
-  bool by_taps() const { return x.sizes()[2] == 1 && w.sizes()[2] == 1 && axis(0).padding == 0; }
+  bool by_taps() const {  // deep enough that a tap is a product worth its launch
+    return x.sizes()[2] == 1 && w.sizes()[2] == 1 && axis(0).padding == 0 && w.sizes()[1] >= 32;
+  }
 };
 
 DType sums_of(DType t) { return t == DType::kF64 ? DType::kF64 : DType::kF32; }

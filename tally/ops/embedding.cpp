@@ -16,7 +16,8 @@ namespace {
 Tensor checked_ids(const Tensor& ids, int64_t rows) {
   const Tensor flat = flat_index(ids);
   if (const int64_t at = first_outside(flat, rows); at >= 0)
-    fail_index("embedding: id {} at position {} is not one of the {} rows of the table", index_value(flat, at), at, rows);
+    fail_index("embedding: id {} at position {} is not one of the {} rows of the table", index_value(flat, at), at,
+               rows);
   return flat;
 }
 

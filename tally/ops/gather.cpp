@@ -137,10 +137,14 @@ Tensor gather(const Tensor& x, int axis, const Tensor& index) {
   return gathered(x, flat, index.sizes(), axis);
 }
 
-Tensor cat(const std::vector<Tensor>& parts, int axis) {
-  if (parts.empty()) fail("cat: takes at least one tensor");
-  for (const Tensor& t : parts)
+Tensor cat(const std::vector<Tensor>& given, int axis) {
+  if (given.empty()) fail("cat: takes at least one tensor");
+  std::vector<Tensor> parts;
+  for (const Tensor& t : given) {
     if (!t.defined()) fail("cat: an input is missing");
+    if (t.sizes() != Dims(0)) parts.push_back(t);  // one empty axis: fits everywhere, as in PyTorch
+  }
+  if (parts.empty()) parts.push_back(given[0]);
   axis = normalize_axis(axis, parts[0].dim(), "cat");
   Dims size = parts[0].sizes();
   size[axis] = 0;

@@ -17,8 +17,8 @@ Tensor take_along_axis(const Tensor& x, const Tensor& index, int axis);
 Tensor gather(const Tensor& x, int axis, const Tensor& index);
 
 // Tensors of one dtype, equal in all sizes but that of `axis`, one behind the other. Their gradients are views of the
-// result's gradient.
-Tensor cat(const std::vector<Tensor>& parts, int axis);
+// result's gradient. Parts of shape (0,) are left out.
+Tensor cat(const std::vector<Tensor>& parts, int axis = 0);
 // Views of x of the given sizes along `axis`, which must add up. Up to six parts write their gradients into one buffer.
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int axis);
 

@@ -96,6 +96,10 @@ TEST(Gather, Cat) {
   run_op_case({"cat with a constant", {{Dims(2), Input::kNormal, 0, false}, {Dims(3)}}, [](const auto& x) {
                  return cat({x[0], x[1]}, 0);
                }});
+  run_op_case({"cat with an empty part", {{Dims(0), Input::kNormal, 0, false}, {Dims(2, 3)}}, [](const auto& x) {
+                 return cat({x[0], x[1], x[1]}, 1);
+               }});
+  EXPECT_EQ(cat({Tensor::empty(Dims(0))}).sizes(), Dims(0));
   const Tensor a = Tensor::from(std::vector<int32_t>{1, 2}, Dims(2)),
                b = Tensor::from(std::vector<int32_t>{3}, Dims(1));
   EXPECT_EQ(cat({a, b}, 0).to_vector(), (std::vector<double>{1, 2, 3}));

@@ -20,7 +20,8 @@ struct Slice {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
   Slice() = default;
-  explicit Slice(std::optional<int64_t> from, std::optional<int64_t> to = {}, int64_t by = 1) : start(from), stop(to), step(by) {}
+  explicit Slice(std::optional<int64_t> from, std::optional<int64_t> to = {}, int64_t by = 1)
+      : start(from), stop(to), step(by) {}
 };
 struct NoneIndex {};
 struct EllipsisIndex {};

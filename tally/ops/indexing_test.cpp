@@ -177,7 +177,7 @@ TEST(Indexing, Errors) {
   expect_index({x}, "tensors used as indices must be i32, i64 or bool tensors, not f32");
   expect_error([&] { index(x, {Slice({}, {}, -1)}); }, "slice step must be greater than zero");
   expect_error([&] { index(x, {Tensor()}); }, "an index is missing");
-  expect_error([&] { index(x, {kNone, kNone, kNone, kNone, kNone}); }, "more than 6 axes");
+  expect_error([&] { index(x, {kNone, kNone, kNone, kNone, kNone, kNone, kNone}); }, "more than 8 axes");
   const Tensor meta = Tensor::empty(Dims(2, 3), DType::kF32, kMetaCpu);
   expect_error([&] { index(meta, {Tensor::empty(Dims(2), DType::kBool, kMetaCpu)}); }, "depends on values");
   EXPECT_EQ(index(meta, {host({0, 1, 1})}).sizes(), Dims(3, 3));

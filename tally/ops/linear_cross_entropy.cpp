@@ -8,8 +8,8 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
-#include "tally/ops/operands.h"
 #include "tally/ops/matmul.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/view.h"
 

@@ -6,8 +6,8 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
-#include "tally/ops/operands.h"
 #include "tally/ops/matmul.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/view.h"
 
 namespace tally {

@@ -106,7 +106,7 @@ ResidualNorm layer_norm_of(const char* op, const Tensor& x, const Tensor& residu
   check_parameter(op, "bias", x, bias);
   if (widens_f16(x)) {
     const Tensor sum = residual.defined() ? add(x, residual) : x;
-    return {to(layer_norm_of(op, in_f32(sum), {}, in_f32(weight), in_f32(bias), eps).y, x.dtype()), sum};
+    return {sum, to(layer_norm_of(op, in_f32(sum), {}, in_f32(weight), in_f32(bias), eps).y, x.dtype())};
   }
   ResidualNorm out = outputs_of(x, residual);
   const Tensor mean = row_numbers(x), rstd = row_numbers(x);
@@ -131,7 +131,7 @@ ResidualNorm rms_norm_of(const char* op, const Tensor& x, const Tensor& residual
   check_parameter(op, "weight", x, weight);
   if (widens_f16(x)) {
     const Tensor sum = residual.defined() ? add(x, residual) : x;
-    return {to(rms_norm_of(op, in_f32(sum), {}, in_f32(weight), eps).y, x.dtype()), sum};
+    return {sum, to(rms_norm_of(op, in_f32(sum), {}, in_f32(weight), eps).y, x.dtype())};
   }
   ResidualNorm out = outputs_of(x, residual);
   const Tensor rstd = row_numbers(x), no_bias;

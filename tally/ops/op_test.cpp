@@ -35,12 +35,17 @@ Device test_device() { return device_of_tests; }
 
 View host_view(const View& v, std::vector<char>& buffer) {
   if (v.data == nullptr || v.device.kind == DeviceKind::kCpu || v.numel() == 0) return v;
-  int64_t last = 0;
-  for (int i = 0; i < v.size.rank; ++i) last += (v.size.v[i] - 1) * v.stride.v[i];
-  buffer.resize(static_cast<size_t>((last + 1) * item_size(v.dtype)));
-  copy_bytes(buffer.data(), kCpu, v.data, v.device, static_cast<int64_t>(buffer.size()));
+  int64_t first = 0, last = 0;  // of the elements reached; a stride may be negative
+  for (int i = 0; i < v.size.rank; ++i) {
+    const int64_t reach = (v.size.v[i] - 1) * v.stride.v[i];
+    (reach < 0 ? first : last) += reach;
+  }
+  const int64_t item = item_size(v.dtype);
+  buffer.resize(static_cast<size_t>((last - first + 1) * item));
+  copy_bytes(buffer.data(), kCpu, static_cast<const char*>(v.data) + first * item, v.device,
+             static_cast<int64_t>(buffer.size()));
   View host = v;
-  host.data = buffer.data();
+  host.data = buffer.data() - first * item;
   return host;
 }
 

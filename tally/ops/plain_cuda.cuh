@@ -51,24 +51,6 @@ __device__ __forceinline__ void places(const PlainAxes<N>& a, int64_t i, int64_t
   }
 }
 
-// An integer or bool of any dtype.
-__device__ __forceinline__ int64_t read_integer(const void* p, DType t, int64_t at) {
-  switch (t) {
-    case DType::kI64:
-      return static_cast<const int64_t*>(p)[at];
-    case DType::kI32:
-      return static_cast<const int32_t*>(p)[at];
-    case DType::kI16:
-      return static_cast<const int16_t*>(p)[at];
-    case DType::kU16:
-      return static_cast<const uint16_t*>(p)[at];
-    case DType::kI8:
-      return static_cast<const int8_t*>(p)[at];
-    default:
-      return static_cast<const uint8_t*>(p)[at];
-  }
-}
-
 // The number of dtype t with the low bits of x; bool: whether x is not 0.
 __host__ __device__ __forceinline__ int64_t wrap_integer(DType t, int64_t x) {
   switch (t) {

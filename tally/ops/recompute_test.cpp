@@ -19,6 +19,10 @@ namespace {
 
 using V = std::vector<double>;
 
+// f64, where the device computes in it.
+DType number_type() { return test_device().kind == DeviceKind::kCuda ? DType::kF32 : DType::kF64; }
+Tensor tensor_of(const V& v, const Dims& size) { return to(to(Tensor::from(v, size), number_type()), test_device()); }
+
 // Weights of a few layers and an input, on a device (meta too).
 struct Net {
   Device device;
@@ -165,7 +169,7 @@ TEST(Recompute, TheSecondRunDrawsTheSameMasks) {
 }
 
 TEST(Recompute, TakesSeveralInputsAndOutputs) {
-  const auto leaf = [](double v) { return to(Tensor::from(V{v}, Dims(1)), test_device()).requires_grad_(); };
+  const auto leaf = [](double v) { return tensor_of(V{v}, Dims(1)).requires_grad_(); };
   const Tensor a = leaf(2), b = leaf(3), unused = leaf(1);
   const std::vector<Tensor> y = recompute(
       [](const Tensor& p, const Tensor& q, const Tensor&) {
@@ -195,7 +199,7 @@ TEST(Recompute, GradAndHooksSeeTheWholeGradientOnce) {
 }
 
 TEST(Recompute, ADifferentSecondRunIsRefused) {
-  const Tensor a = to(Tensor::from(V{2, 3}, Dims(2)), test_device()).requires_grad_();
+  const Tensor a = tensor_of(V{2, 3}, Dims(2)).requires_grad_();
   for (const int way : {0, 1, 2}) {
     int calls = 0;
     const Tensor y = recompute(
@@ -212,14 +216,13 @@ TEST(Recompute, ADifferentSecondRunIsRefused) {
 }
 
 TEST(Recompute, WhatWasChangedInPlaceIsRefused) {
-  const Tensor a = to(Tensor::from(V{2, 3}, Dims(2)), test_device()).requires_grad_();
-  Tensor outside = to(Tensor::from(V{5, 6}, Dims(2)), test_device());
+  const Tensor a = tensor_of(V{2, 3}, Dims(2)).requires_grad_();
+  Tensor outside = tensor_of(V{5, 6}, Dims(2));
   const Tensor y = recompute([&](const Tensor& x) { return mul(x, outside); }, a);
   add_(outside, outside);
-  expect_error(
-      [&] { backward(sum(y)); },
-      "has been modified by an inplace operation: recompute needs the f64 tensor of shape (2,) at version 0, but "
-      "it is at version 1");
+  expect_error([&] { backward(sum(y)); },
+               std::string("has been modified by an inplace operation: recompute needs the ") + name_of(number_type()) +
+                   " tensor of shape (2,) at version 0, but it is at version 1");
   const Tensor z = recompute([&](const Tensor& x) { return square(x); }, a);
   add_(a.detach(), outside);
   expect_error([&] { backward(sum(z)); }, "has been modified by an inplace operation: the backward of recompute needs");
@@ -267,7 +270,7 @@ TEST(Offload, SavedTensorsLeaveTheDevice) {
 TEST(Offload, SmallTensorsAndPartsStay) {
   const auto away = [](int64_t least, const std::function<Tensor(const Tensor&)>& f) {
     LedgerGuard guard;
-    const Tensor x = to(Tensor::from(V(64, 0.5), Dims(8, 8)), test_device()).requires_grad_();
+    const Tensor x = tensor_of(V(64, 0.5), Dims(8, 8)).requires_grad_();
     OffloadSaved scope(least);
     const Tensor y = f(x);
     const int64_t bytes = guard.ledger().offloaded_bytes();
@@ -284,7 +287,7 @@ TEST(Offload, SmallTensorsAndPartsStay) {
 }
 
 TEST(Offload, OfAView) {
-  const Tensor x = to(Tensor::from(V{1, 2, 3, 4, 5, 6}, Dims(2, 3)), test_device()).requires_grad_();
+  const Tensor x = tensor_of(V{1, 2, 3, 4, 5, 6}, Dims(2, 3)).requires_grad_();
   OffloadSaved scope;
   const Tensor y = mul(transpose(x, 0, 1), transpose(x, 0, 1));
   backward(sum(y));

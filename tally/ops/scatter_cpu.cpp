@@ -11,10 +11,6 @@ namespace {
 constexpr int64_t kColumns = 512;  // of a task
 constexpr int64_t kGrain = 16384;  // elements
 
-TALLY_INLINE int64_t index_at(const View& index, int64_t at) {
-  return index.dtype == DType::kI64 ? index.ptr<int64_t>()[at] : index.ptr<int32_t>()[at];
-}
-
 // Where the plane begins: `plane` counts all axes but the last and the scattered one.
 int64_t plane_offset(const View& v, const Dims& size, int axis, int64_t plane) {
   int64_t at = 0;
@@ -26,7 +22,7 @@ int64_t plane_offset(const View& v, const Dims& size, int axis, int64_t plane) {
   return at;
 }
 
-template <class T>
+template <class T, class I>
 void scatter_as(const ScatterArgs& a) {
   const Dims& size = a.src.size;
   const int last = size.rank - 1;
@@ -45,16 +41,32 @@ void scatter_as(const ScatterArgs& a) {
       const int64_t plane = task / tasks, first = own ? 0 : task % tasks * kColumns;
       const int64_t count = width - first < kColumns ? width - first : kColumns;
       const T* src = a.src.ptr<T>() + plane_offset(a.src, size, a.axis, plane) + first * src_step;
-      const int64_t at = plane_offset(a.index, size, a.axis, plane) + first * index_step;
+      const I* at = a.index.ptr<I>() + plane_offset(a.index, size, a.axis, plane) + first * index_step;
       T* out = a.out.ptr<T>() + plane_offset(a.out, size, a.axis, plane) + first * out_step;
+      if (own && a.add) {
+        for (int64_t j = 0; j < n; ++j) {
+          T* to = out + at[j * index_along] * out_along;
+          *to = static_cast<T>(*to + src[j * src_along]);
+        }
+        continue;
+      }
+      if (own) {
+        for (int64_t j = 0; j < n; ++j) out[at[j * index_along] * out_along] = src[j * src_along];
+        continue;
+      }
       for (int64_t j = 0; j < n; ++j)
         for (int64_t i = 0; i < count; ++i) {
-          T* to = out + index_at(a.index, at + j * index_along + i * index_step) * out_along + i * out_step;
+          T* to = out + at[j * index_along + i * index_step] * out_along + i * out_step;
           const T value = src[j * src_along + i * src_step];
           *to = static_cast<T>(a.add ? *to + value : value);
         }
     }
   });
+}
+
+template <class T>
+void scatter_bits(const ScatterArgs& a) {
+  a.index.dtype == DType::kI64 ? scatter_as<T, int64_t>(a) : scatter_as<T, int32_t>(a);
 }
 
 }  // namespace
@@ -63,13 +75,13 @@ void scatter(const ScatterArgs& a) {
   if (a.src.numel() == 0) return;
   switch (item_size(a.out.dtype)) {
     case 8:
-      return scatter_as<uint64_t>(a);
+      return scatter_bits<uint64_t>(a);
     case 4:
-      return scatter_as<uint32_t>(a);
+      return scatter_bits<uint32_t>(a);
     case 2:
-      return scatter_as<uint16_t>(a);
+      return scatter_bits<uint16_t>(a);
     default:
-      return scatter_as<uint8_t>(a);
+      return scatter_bits<uint8_t>(a);
   }
 }
 

@@ -83,12 +83,12 @@ TEST(Sdpa, CausalIsTheTriangle) {
 }
 
 TEST(Sdpa, Errors) {
-  const Tensor x = Tensor::empty(Dims(2, 3, 4));
+  const Tensor x = Tensor::empty(Dims(2, 3, 4), DType::kF32, kCpu);
   expect_error([&] { scaled_dot_product_attention(x, Tensor::empty(Dims(2, 3, 5)), x); }, "do not fit");
-  expect_error([&] { scaled_dot_product_attention(x, x, x, triangle(3, 3), true); }, "give one of them");
+  expect_error([&] { scaled_dot_product_attention(x, x, x, to(triangle(3, 3), kCpu), true); }, "give one of them");
   expect_error([&] { scaled_dot_product_attention(x, x, x, Tensor::empty(Dims(3, 3), DType::kI64)); },
                "the mask is bool or of q's dtype f32, not i64");
-  expect_error([&] { scaled_dot_product_attention(x, x, x, triangle(3, 4)); }, "broadcast");
+  expect_error([&] { scaled_dot_product_attention(x, x, x, to(triangle(3, 4), kCpu)); }, "broadcast");
   expect_error([&] { scaled_dot_product_attention(x, x, to(x, DType::kF64)); }, "f32 and f64 differ");
   for (const bool causal : {false, true})
     EXPECT_EQ(scaled_dot_product_attention(Tensor::empty(Dims(2, 3, 0, 4), DType::kF32, kMetaCpu),

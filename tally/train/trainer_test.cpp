@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tally/base/parallel.h"
+#include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/train/sample.h"
 #include "tally/train/train_test_data.h"

@@ -17,6 +17,7 @@
 #include "tally/ops/norm.h"
 #include "tally/ops/optim_step.h"
 #include "tally/ops/rope.h"
+#include "tally/ops/sdpa.h"
 #include "tally/ops/softmax.h"
 #include "tally/ops/view.h"
 #include "tests/conformance/cases.h"
@@ -76,6 +77,16 @@ void c18_attention() {
         ASSERT_LE(std::abs(got[c] - w), 1e-5 + 1e-4 * std::abs(w)) << b << " " << i << " " << c;
       }
     }
+}
+
+// The same with the mask itself, which is bool.
+void c18_masked_attention() {
+  const NpyFile input = file("a1/inputs_sdpa_rope.npz"), expected = file("a1/test_scaled_dot_product_attention.npz");
+  const auto load = [&](const char* name) { return Tensor::from(floats(input.at(name)), input.at(name).shape); };
+  const Bytes& bytes = input.at("mask").data;
+  const Tensor mask = Tensor::empty(input.at("mask").shape, DType::kBool);
+  std::memcpy(mask.data<uint8_t>(), bytes.data(), bytes.size());
+  expect_close(scaled_dot_product_attention(load("q"), load("k"), load("v"), mask), expected.at("array"), 1e-5, 1e-4);
 }
 
 // Linear regression of [x0 + x1, -x2] on x, a row a step.
@@ -139,6 +150,7 @@ void c49(const Json&) {
 void c18(const Json&) {
   c18_rope();
   c18_attention();
+  c18_masked_attention();
 }
 
 void c13(const Json& expect) {

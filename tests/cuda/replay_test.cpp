@@ -3,6 +3,7 @@
 
 #include "tally/base/error.h"
 #include "tally/base/rng.h"
+#include "tally/core/tape.h"
 #include "tally/core/memory.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
