@@ -92,7 +92,7 @@ def check_file(root, file, layers):
 
 def check_tree(root):
     layers = read_layers(root / "tally/layers.txt")
-    files = sorted(str(p.relative_to(root)) for top in ("tally", "cli") for p in (root / top).rglob("*")
+    files = sorted(str(p.relative_to(root)) for top in ("tally", "cli", "python") for p in (root / top).rglob("*")
                    if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
     return files, [message for file in files for message in check_file(root, file, layers)]
 

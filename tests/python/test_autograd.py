@@ -1,0 +1,204 @@
+"""Gradients: backward, grad, hooks, Python-written functions, recomputation, threads."""
+import threading
+
+import pytest
+import tally
+from tally.autograd import Function
+
+
+def test_no_grad():
+    x = tally.ones(2, requires_grad=True)
+    with tally.no_grad():
+        assert not (x * 2).requires_grad and not tally.is_grad_enabled()
+        with tally.enable_grad():
+            assert (x * 2).requires_grad
+        assert not (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+    @tally.no_grad()
+    def f(x):
+        return x * 2
+
+    assert not f(x).requires_grad and tally.is_grad_enabled()
+    with pytest.raises(KeyError):
+        with tally.no_grad():
+            raise KeyError
+    assert tally.is_grad_enabled()
+    with tally.set_grad_enabled(False):
+        assert not (x * 2).requires_grad
+
+
+def test_grad_of_inputs():
+    x, y = tally.ones(2, requires_grad=True), tally.full((2,), 3.0, requires_grad=True)
+    gx, gy = tally.autograd.grad((x * y).sum(), [x, y])
+    assert gx.tolist() == [3, 3] and gy.tolist() == [1, 1] and x.grad is None
+
+
+def test_hooks():
+    x = tally.ones(2, requires_grad=True)
+    seen = []
+    handle = x.register_hook(lambda g: seen.append(g.tolist()))
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    assert x.grad.tolist() == [20, 20] and seen == [[20, 20]]
+    handle.remove()
+    (x * 1).sum().backward()
+    assert len(seen) == 1
+    x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.tolist()))
+    (x * 1).sum().backward()
+    assert seen[-1] == [22, 22]
+
+
+def test_an_error_in_a_hook_ends_the_backward():
+    x = tally.ones(2, requires_grad=True)
+    x.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (x * 2).sum().backward()
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        assert not tally.is_grad_enabled()
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return scale * x * x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        assert ctx.needs_input_grad == (True, False)
+        return 3 * ctx.scale * x * x * gradient, None
+
+
+def test_function_with_its_own_backward():
+    x = tally.tensor([1., 2, 3], requires_grad=True)
+    y = Cube.apply(x, 2)
+    assert y.tolist() == [2, 16, 54] and y.requires_grad
+    y.sum().backward()
+    assert x.grad.tolist() == [6, 24, 54]
+    assert not Cube.apply(tally.ones(2), 2).requires_grad
+
+
+class TwoOutputs(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a + b, a * b
+
+    @staticmethod
+    def backward(ctx, gs, gp):
+        a, b = ctx.saved_tensors
+        return gs + gp * b, gs + gp * a
+
+
+def test_function_of_two_outputs_one_of_which_is_not_used():
+    a, b = tally.ones(2, requires_grad=True), tally.full((2,), 3.0, requires_grad=True)
+    _, p = TwoOutputs.apply(a, b)
+    p.sum().backward()
+    assert a.grad.tolist() == [3, 3] and b.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("wrong", [lambda g: (g, None, g), lambda g: g[:1], lambda g: "text"])
+def test_wrong_gradients_are_refused(wrong):
+    class Bad(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return wrong(g)
+
+    x = tally.ones(2, requires_grad=True)
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        Bad.apply(x).sum().backward()
+
+
+def test_an_error_in_backward_comes_out():
+    class Bad(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        Bad.apply(tally.ones(2, requires_grad=True)).sum().backward()
+
+
+def test_recompute_gives_the_same_gradients():
+    w = tally.randn(8, 8, requires_grad=True)
+    x = tally.randn(4, 8)
+
+    def f(x):
+        return (x @ w).relu() @ w
+
+    f(x).sum().backward()
+    expected, w.grad = w.grad, None
+    tally.autograd.recompute(f, x).sum().backward()
+    assert tally.equal(w.grad, expected)
+
+
+def test_offloaded_tensors_come_back():
+    w = tally.randn(8, 8, requires_grad=True)
+    with tally.autograd.offload_saved():
+        y = (w @ w).relu() @ w
+    y.sum().backward()
+    expected, w.grad = w.grad, None
+    ((w @ w).relu() @ w).sum().backward()
+    assert tally.equal(w.grad, expected)
+
+
+def test_threads_have_tapes_of_their_own():
+    errors = []
+
+    def work(seed):
+        try:
+            w = tally.full((64, 64), float(seed), requires_grad=True)
+            for _ in range(20):
+                w.grad = None
+                with tally.no_grad():
+                    w * 2
+                (w @ w).sum().backward()
+                assert (w.grad == 2 * 64 * seed).all()
+        except Exception as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+
+
+def test_kernels_release_the_gil():
+    ticks, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            ticks[0] += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    x = tally.randn(1024, 1024)
+    before = ticks[0]
+    x @ x
+    during = ticks[0] - before
+    stop.set()
+    thread.join()
+    assert during > 0
+
+
+def test_many_python_functions_in_a_chain():
+    x = tally.ones(2, requires_grad=True)
+    y = x
+    for _ in range(300):
+        y = Cube.apply(y, 1)
+        y = y * 1
+    y.sum().backward()
+    assert x.grad is not None

@@ -1,0 +1,119 @@
+"""The module as a whole: docstrings, stubs, names, text of tensors, copies."""
+import copy
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import pytest
+import tally
+from tally import _C
+
+
+def test_everything_has_a_docstring():
+    without = [n for n, f in vars(_C).items() if callable(f) and not n.startswith("_") and not (f.__doc__ or "").strip()]
+    assert not without
+
+
+def test_stubs_are_those_of_the_module(tmp_path):
+    pytest.importorskip("nanobind")
+    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "tally._C", "-o", str(tmp_path / "_C.pyi")], check=True)
+    there = pathlib.Path(_C.__file__).parent / "_C.pyi"
+    assert there.read_text() == (tmp_path / "_C.pyi").read_text()
+    compile(there.read_text(), str(there), "exec")
+
+
+def test_dtypes_are_single_objects():
+    assert tally.zeros(1).dtype is tally.float32 and tally.float is tally.float32 and tally.half is tally.float16
+    assert repr(tally.bfloat16) == "tally.bfloat16" and pickle.loads(pickle.dumps(tally.int64)) is tally.int64
+    assert tally.zeros(1, dtype=float).dtype is tally.float64 and tally.zeros(1, dtype=bool).dtype is tally.bool
+
+
+def test_devices():
+    d = tally.device("cuda", 1)
+    assert d.type == "cuda" and d.index == 1 and str(d) == "cuda:1" and repr(d) == "device(type='cuda', index=1)"
+    assert tally.device("cpu").index is None and len({tally.device("cuda:0"), tally.device("cuda", 0)}) == 1
+    assert tally.device(d) == d and pickle.loads(pickle.dumps(d)) == d and tally.device("cpu") != "cpu"
+
+
+def test_text_of_tensors():
+    assert repr(tally.tensor([[1., 2], [3, 4]])) == "tensor([[1., 2.],\n        [3., 4.]])"
+    assert "requires_grad" in repr(tally.ones(1, requires_grad=True)) and f"{tally.tensor(1.5):.2f}" == "1.50"
+
+
+def test_values():
+    x = tally.tensor([[1, 2], [3, 4]])
+    assert x.tolist() == [[1, 2], [3, 4]] and [r.tolist() for r in x] == x.tolist() and len(x) == 2 and 3 in x and 9 not in x
+    assert int(x[0, 1]) == 2 and float(x[1, 1]) == 4.0 and [10, 20, 30][tally.tensor(1)] == 20
+    assert tally.tensor(2 ** 62 + 1).item() == 2 ** 62 + 1 and tally.tensor([True, False]).tolist() == [True, False]
+    assert tally.tensor([1, 2.5]).dtype is tally.float32 and tally.tensor([]).shape == (0,) and tally.tensor([[], []]).shape == (2, 0)
+    assert tally.tensor(x) is not x and tally.tensor([[1., 2]], dtype=tally.int32).tolist() == [[1, 2]]
+
+
+def test_indexing():
+    x = tally.arange(24).view(2, 3, 4)
+    assert x[1, 2, 3] == 23 and x[-1].shape == (3, 4) and x[..., 0].shape == (2, 3) and x[None].shape == (1, 2, 3, 4)
+    assert x[:, 1:, ::2].tolist() == [[[4, 6], [8, 10]], [[16, 18], [20, 22]]]
+    assert x[[0, 1], [2, 0]].tolist() == [[8, 9, 10, 11], [12, 13, 14, 15]]
+    assert x[x > 20].tolist() == [21, 22, 23] and x[tally.tensor([1, 1])].shape == (2, 3, 4)
+    assert x[:, [True, False, True]].shape == (2, 2, 4)
+    x[0] = 0
+    x[1, :, 0] = tally.tensor([7, 8, 9])
+    x[x > 20] = -1
+    x[1, 0, 1:3] = [5, 6]
+    assert x[0].sum() == 0 and x[1, :, 0].tolist() == [7, 8, 9] and x[1, 2, 3] == -1 and x[1, 0, 1:3].tolist() == [5, 6]
+    with pytest.raises(ValueError):
+        x[::-1]
+    with pytest.raises(TypeError):
+        x["a"]
+    with pytest.raises(TypeError):
+        x[1.5]
+
+
+def test_operators():
+    x = tally.tensor([5, -5])
+    assert (x // 3).tolist() == [1, -2] and (x % 3).tolist() == [2, 1] and (x ** 2).tolist() == [25, 25]
+    assert (1 + x).tolist() == [6, -4] and (1 - x).tolist() == [-4, 6] and (2 * x).tolist() == [10, -10]
+    assert (10 / x).tolist() == [2, -2] and (2.0 ** tally.tensor([1., 2])).tolist() == [2, 4] and (-x).tolist() == [-5, 5]
+    assert abs(x).tolist() == [5, 5] and (x > 0).tolist() == [True, False] and (x == 5).tolist() == [True, False]
+    assert (x != 5).dtype is tally.bool and (~(x > 0)).tolist() == [False, True] and (x & 4).tolist() == [4, 0]
+    y = x
+    y += 1
+    y *= 2
+    assert y is x and x.tolist() == [12, -8]
+    assert x.add_(1) is x and x.clamp(min=0).tolist() == [13, 0] and (x == None).__class__ is bool  # noqa: E711
+
+
+def test_copies():
+    x = tally.randn(3, requires_grad=True)
+    y = copy.deepcopy(x)
+    assert tally.equal(x, y) and y.requires_grad and y.data_ptr() != x.data_ptr()
+    z = pickle.loads(pickle.dumps(x))
+    assert tally.equal(x, z) and z.requires_grad
+    b = tally.ones(2, dtype=tally.bfloat16)
+    assert pickle.loads(pickle.dumps(b)).dtype is tally.bfloat16
+
+
+def test_save_and_load(tmp_path):
+    tree = {"a": [1, 2.5, "x", None, True], "t": (tally.ones(2), {"n": tally.arange(3)}), 3: tally.zeros(0, 2)}
+    tally.save(tree, tmp_path / "f")
+    back = tally.load(tmp_path / "f")
+    assert back["a"] == tree["a"] and isinstance(back["t"], tuple) and back["t"][1]["n"].tolist() == [0, 1, 2]
+    assert back[3].shape == (0, 2)
+    with pytest.raises(TypeError):
+        tally.save({"f": print}, tmp_path / "g")
+    one = tally.ones(3, requires_grad=True)
+    tally.save(one, tmp_path / "h")
+    assert tally.load(tmp_path / "h").requires_grad
+
+
+def test_conversions():
+    x = tally.tensor([1.7, -1.7])
+    assert x.long().tolist() == [1, -1] and x.to(tally.int32).dtype is tally.int32 and x.to("cpu") is not None
+    assert x.to(tally.float64).to(x).dtype is tally.float32 and x.half().float().dtype is tally.float32
+    assert x.to(dtype=tally.bfloat16).element_size() == 2 and x.to("meta").device == tally.device("meta")
+    with pytest.raises(TypeError):
+        x.to(3.5)
+    w = tally.ones(2, requires_grad=True)
+    w.to(tally.bfloat16).sum().backward()
+    assert w.grad.tolist() == [1, 1]
