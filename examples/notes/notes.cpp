@@ -255,10 +255,21 @@ void train_loop() {
 void checkpoint() {
   // [checkpoint]
   Cruncher model(64, 3), other(64, 3);
-  save_tensors("model.safetensors", params_of(model));
-  load_tensors("model.safetensors", params_of(other));
+  auto adamw = make_optimizer({}, params_of(model)), fresh = make_optimizer({}, params_of(other));
   const Tensor x = randn({8, 64});
-  print(equal(model(x), other(x)));
+  const auto step = [&](Cruncher& m, Optimizer& o) {
+    backward(mean(square(m(x))));
+    o.step(/*rate=*/1e-3, /*grad_scale=*/1);
+    zero_grad(m);
+  };
+  step(model, *adamw);
+  save_tensors("model.safetensors", params_of(model));
+  save_tensors("adamw.safetensors", adamw->state());
+  load_tensors("model.safetensors", params_of(other));
+  load_tensors("adamw.safetensors", fresh->state());
+  fresh->set_steps(adamw->steps());
+  step(model, *adamw), step(other, *fresh);
+  print(equal(model(x), other(x)));  // a resumed step is the unbroken run's
   for (const auto& [name, tensor] : state_dict(other)) print(name);
   // [end]
 }

@@ -261,11 +261,20 @@ def train_loop():
 
 def checkpoint():
     # [checkpoint]
+    def step(m, o):
+        m(x).pow(2).mean().backward()
+        o.step()
+        o.zero_grad()
     model, other = Cruncher(64, 3), Cruncher(64, 3)
-    tally.save({"model": model.state_dict()}, "checkpoint.safetensors")
-    other.load_state_dict(tally.load("checkpoint.safetensors")["model"])
+    adamw, fresh = tally.optim.AdamW(model.parameters(), lr=1e-3), tally.optim.AdamW(other.parameters(), lr=1e-3)
     x = tally.randn(8, 64)
-    print(tally.equal(model(x), other(x)))
+    step(model, adamw)
+    tally.save({"model": model.state_dict(), "optimizer": adamw.state_dict()}, "checkpoint.safetensors")
+    loaded = tally.load("checkpoint.safetensors")
+    other.load_state_dict(loaded["model"])
+    fresh.load_state_dict(loaded["optimizer"])
+    step(model, adamw), step(other, fresh)
+    print(tally.equal(model(x), other(x)))  # a resumed step is the unbroken run's
     for name in other.state_dict():
         print(name)
     # [end]
