@@ -152,25 +152,34 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
   return y;
 }
 
-void copy_(const Tensor& into, const Tensor& from, bool saturate) {
+namespace {
+
+// copy_() into a tensor that nobody has seen yet, or as a part of copy_().
+void move_values(const Tensor& into, const Tensor& from, bool saturate) {
   if (into.dtype() != from.dtype() && (into.dtype() == DType::kF4E2M1x2 || from.dtype() == DType::kF4E2M1x2))
     fail_type("copy: {} to {}: a byte of f4e2m1x2 holds two codes; use quantize and dequantize", name_of(from.dtype()),
               name_of(into.dtype()));
   if (into.sizes() != from.sizes()) fail("copy: shapes {} and {} differ", str(into.sizes()), str(from.sizes()));
-  bump_version(into);
   if (into.device() == from.device()) return launch(&Kernels::copy, CopyArgs{from.raw(), into.raw(), saturate});
   // Between devices bytes are moved between contiguous tensors of one dtype; the kernels of both ends do the rest.
   if (!from.is_contiguous() || from.dtype() != into.dtype()) {
     const Tensor dense = Tensor::empty(from.sizes(), into.dtype(), from.device(), Category::kWorkspace);
-    copy_(dense, from, saturate);
-    return copy_(into, dense);
+    move_values(dense, from, saturate);
+    return move_values(into, dense, true);
   }
   if (!into.is_contiguous()) {
     const Tensor dense = Tensor::empty(into.sizes(), into.dtype(), into.device(), Category::kWorkspace);
-    copy_(dense, from);
-    return copy_(into, dense);
+    move_values(dense, from, true);
+    return move_values(into, dense, true);
   }
   copy_bytes(into.raw().data, into.device(), from.raw().data, from.device(), from.numel() * from.element_size());
+}
+
+}  // namespace
+
+void copy_(const Tensor& into, const Tensor& from, bool saturate) {
+  bump_version(into);
+  move_values(into, from, saturate);
 }
 
 Tensor to(const Tensor& x, Device device, bool non_blocking) {
@@ -182,7 +191,7 @@ Tensor to(const Tensor& x, Device device, bool non_blocking) {
   if (at_once) {
     copy_bytes_async(y.raw().data, device, x.raw().data, x.device(), x.numel() * x.element_size());
   } else {
-    copy_(y, x);
+    move_values(y, x, true);
   }
   return y;
 }
@@ -192,7 +201,7 @@ Tensor pin_memory(const Tensor& x) {
     fail("pin_memory: takes a tensor of the CPU, not of {}", name_of(x.device()));
   if (x.is_pinned()) return x;
   Tensor y = Tensor::empty_pinned(x.sizes(), x.dtype(), x.category());
-  copy_(y, x);
+  move_values(y, x, true);
   return y;
 }
 

@@ -123,8 +123,9 @@ TEST(HalfOps, Rows) {
     expect_half({"layer_norm", {{Dims(6, n)}, {Dims(n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
                    return layer_norm(x[0], x[1], x[2], 0.1);
                  }});
-    expect_half(
-        {"rms_norm", {{Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) { return rms_norm(x[0], x[1]); }});
+    expect_half({"rms_norm", {{Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
+                   return rms_norm(x[0], x[1], 0.1);
+                 }});
     expect_half({"residual_rms_norm", {{Dims(6, n)}, {Dims(6, n)}, {Dims(n)}}, [](const std::vector<Tensor>& x) {
                    const ResidualNorm r = residual_rms_norm(x[0], x[1], x[2]);
                    return add(r.y, r.sum);

@@ -121,20 +121,19 @@ template <int kNumbers>
 __device__ __forceinline__ void join_sums(const Backward& a, const float (&sums)[kNumbers], float* shared, int first,
                                           int teams, int number, int64_t group, int block, float* out) {
   const int n = static_cast<int>(a.n), threads = static_cast<int>(blockDim.x), width = a.team * kNumbers;
-  float* const joined = shared + teams * width;  // of the block
 #pragma unroll
   for (int j = 0; j < kNumbers; ++j) shared[number * width + first + j] = sums[j];
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < n; i += threads) {
     float sum = 0;
     for (int k = 0; k < teams; ++k) sum += shared[k * width + i];
-    joined[i] = sum;
+    shared[i] = sum;  // read by this thread only so far
   }
   __syncthreads();  // the cluster's barrier would do: racecheck does not know it
   sync_cluster();
   for (int i = block * threads + static_cast<int>(threadIdx.x); i < n; i += a.blocks * threads) {
     float sum = 0;
-    for (int k = 0; k < a.blocks; ++k) sum += read_block(joined + i, k);
+    for (int k = 0; k < a.blocks; ++k) sum += read_block(shared + i, k);
     out[group * n + i] = sum;
   }
   __syncthreads();
@@ -318,10 +317,9 @@ void launch_teams(const char* name, Backward& a, int64_t groups, bool fast, Devi
   a.blocks = cluster_blocks(device, kCluster);
   const int fit = kMostThreads / a.team, teams = a.team > kWarp && fit > 15 ? 15 : fit;  // 15 named barriers
   const int join = kMostThreads * kNumbers * static_cast<int>(sizeof(float));            // or the weight
-  launch_clusters_shared(name,
-                         fast ? gradient_kernel<T, kNumbers, true, kSum> : gradient_kernel<T, kNumbers, false, kSum>,
-                         static_cast<unsigned>(groups), a.blocks, teams * a.team,
-                         fast ? (kSum ? 3 : 2) * kRing + join : 2 * join, device, a);
+  launch_clusters_shared(
+      name, fast ? gradient_kernel<T, kNumbers, true, kSum> : gradient_kernel<T, kNumbers, false, kSum>,
+      static_cast<unsigned>(groups), a.blocks, teams * a.team, fast ? (kSum ? 3 : 2) * kRing + join : join, device, a);
 }
 template <class T, int kNumbers>
 void launch_teams(const char* name, Backward& a, int64_t groups, bool fast, Device device) {

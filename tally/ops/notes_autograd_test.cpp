@@ -114,7 +114,7 @@ TEST(Notes, A164_TheGradientOfW1AndFiniteDifferences) {
   expect_near(m.w1.grad(), matmul(transpose(m.x, 0, 1), m.h1.grad()));
   NoGrad quiet;
   const auto loss = [&](const V& w1) {
-    const Tensor w = to(Tensor::from(w1, Dims(kD, kD)), test_device());
+    const Tensor w = Tensor::from(w1, Dims(kD, kD));
     return mean(square(matmul(matmul(m.x, w), m.w2))).item();
   };
   const V w1 = m.w1.to_vector(), grad = m.w1.grad().to_vector();

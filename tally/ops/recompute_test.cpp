@@ -279,9 +279,10 @@ TEST(Offload, SmallTensorsAndPartsStay) {
     return bytes;
   };
   const auto whole = [](const Tensor& x) { return square(x); };
-  EXPECT_EQ(away(512, whole), 512);
-  EXPECT_EQ(away(513, whole), 0);
-  EXPECT_EQ(away(0, [](const Tensor& x) { return square(transpose(x, 0, 1)); }), 512);
+  const int64_t bytes = 64 * item_size(number_type());
+  EXPECT_EQ(away(bytes, whole), bytes);
+  EXPECT_EQ(away(bytes + 1, whole), 0);
+  EXPECT_EQ(away(0, [](const Tensor& x) { return square(transpose(x, 0, 1)); }), bytes);
   EXPECT_EQ(away(0, [](const Tensor& x) { return square(slice(x, 1, 0, 1)); }), 0);  // a column
   EXPECT_EQ(away(0, [](const Tensor& x) { return square(expand(slice(x, 0, 0, 1), Dims(8, 8))); }), 0);
 }
