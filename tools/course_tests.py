@@ -2,8 +2,9 @@
 """The table of docs/course.md that says which tests hold Tally to the course's notes, lectures 1 and 2, line by line.
 
 The facts of the notes are numbered A001 to A240; a test of one carries its number in its name: in C++
-TEST(Notes, A073_StridesOfARowMajorMatrix), in Python test_A084_A085_transpose. This script reads the names out of the sources.
-A number that no test carries must stand in WITHOUT_A_TEST with the reason; one that stands in both is an error too.
+TEST(Notes, A073_StridesOfARowMajorMatrix), in Python test_A084_A085_transpose. This script reads the names out of the
+sources. A number that no test carries must stand in WITHOUT_A_TEST with the reason; one that has both is an
+error too.
 usage: course_tests.py           prints the table
        course_tests.py --write   puts it into docs/course.md
        course_tests.py --check   fails when docs/course.md is stale
@@ -46,7 +47,8 @@ def collect(root):
     found = {}
     cpp = re.compile(r"^TEST(?:_F|_P)?\((Notes\w*),\s*(A\d{3}\w*)\)", re.M)
     python = re.compile(r"^def (test_A\d{3}\w*)\(", re.M)
-    for side, pattern, folders, ending in [(0, cpp, ("tally", "tests"), "*_test.cpp"), (1, python, ("tests/python",), "test_*.py")]:
+    sides = [(cpp, ("tally", "tests"), "*_test.cpp"), (python, ("tests/python",), "test_*.py")]
+    for side, (pattern, folders, ending) in enumerate(sides):
         for path in sorted(file for folder in folders for file in (root / folder).rglob(ending)):
             for match in pattern.finditer(path.read_text()):
                 name = match.group(match.lastindex)

@@ -3,6 +3,7 @@
 
 #include "tally/core/tape.h"
 #include "tally/nn/nn_test_modules.h"
+#include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tests/support/support.h"
 
@@ -52,6 +53,13 @@ TEST(Notes, A173_ShapesOfALinearMap) {
 
 TEST(Notes, A174_OutputsGrowWithTheRootOfTheInputs) { EXPECT_NEAR(output_std(kIn, 1), 128, 8); }
 
+// The notes' 18.92 is one draw; of N(0, 128^2) 11 or 12 of 100 lie below it.
+TEST(Notes, A175_OneElementOfThatSpread) {
+  const V y = matmul(normal(Dims(64, kIn), 1, 1), normal(Dims(kIn, kOut), 1, 2)).to_vector();
+  const auto below = std::count_if(y.begin(), y.end(), [](double v) { return std::abs(v) < 18.919979095458984; });
+  EXPECT_NEAR(static_cast<double>(below) / static_cast<double>(y.size()), 0.1175, 0.04);
+}
+
 TEST(Notes, A176_XavierKeepsTheSpread) {
   for (const int64_t in : {int64_t{64}, int64_t{1024}, kIn})
     EXPECT_NEAR(output_std(in, 1 / std::sqrt(static_cast<double>(in))), 1, 0.07) << in;
@@ -62,6 +70,18 @@ TEST(Notes, A176_XavierKeepsTheSpread) {
 TEST(Notes, A177_TheVarianceGrowsWithTheInputs) {
   const double std = output_std(kIn, 1);
   EXPECT_NEAR(std * std / kIn, 1, 0.13);
+}
+
+// One page says that gradients vanish where outputs are large; they blow up, by the root of the width a layer.
+TEST(Notes, A178_GradientsBlowUp) {
+  for (const double scale : {1.0, 1 / 16.0}) {
+    Tensor x = normal(Dims(16, 256), 1, 1);
+    x.set_requires_grad();
+    Tensor h = x;
+    for (const uint64_t layer : {2, 3, 4}) h = matmul(h, normal(Dims(256, 256), scale, layer));
+    backward(h, normal(h.sizes(), 1, 5));
+    EXPECT_NEAR(std_of(x.grad().to_vector()) / std::pow(16 * scale, 3), 1, 0.15);
+  }
 }
 
 TEST(Notes, A179_TheSpreadFollowsTheRoot) { EXPECT_NEAR(output_std(4096, 1) / output_std(1024, 1), 2, 0.2); }

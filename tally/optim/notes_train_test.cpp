@@ -1,5 +1,5 @@
-// The course's notes on the training loop and on checkpoints (A221-A229, A231), slips at the right value. The step of
-// SGD is written by hand.
+// The course's notes on the training loop and on checkpoints (A213, A221-A229, A231), slips at the right value. The
+// step of SGD is written by hand.
 #include "tally/core/tape.h"
 #include "tally/nn/nn_test_modules.h"
 #include "tally/nn/state.h"
@@ -54,6 +54,14 @@ V train(Cruncher& model, int64_t steps, float lr, uint64_t seed, uint64_t first 
 Cruncher cruncher(uint64_t seed, int64_t dim = kD, int64_t layers = 0) {
   Init init(seed, kCpu);
   return {init, dim, layers};
+}
+
+TEST(Notes, A213_NoGradientIsLeft) {
+  Cruncher m = cruncher(1, 4, 2);
+  backward(sum(m(Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}, Dims(2, 4)))));
+  for (const Param& p : params_of(m)) EXPECT_TRUE(p.tensor->grad().defined()) << p.name;
+  zero_grad(m, /*set_to_none=*/true);
+  for (const Param& p : params_of(m)) EXPECT_FALSE(p.tensor->grad().defined()) << p.name;
 }
 
 TEST(Notes, A221_TheOrderOfTheLoop) {

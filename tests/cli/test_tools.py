@@ -1,4 +1,4 @@
-"""tools/check_layers.py finds what it is there for; tools/build_times.py reads ninja's log."""
+"""tools/check_layers.py finds what it is there for; tools/build_times.py reads ninja's log; course_tests.py names."""
 import os
 import subprocess
 import sys
@@ -9,6 +9,7 @@ from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import check_layers  # noqa: E402
+import course_tests  # noqa: E402
 
 
 def check(folder, files):
@@ -56,3 +57,16 @@ def test_build_times(tmp_path, strict, code):
     done = subprocess.run([sys.executable, ROOT / "tools/build_times.py", tmp_path], capture_output=True, text=True,
                           env={**os.environ, "TALLY_STRICT_TIMES": strict})
     assert done.returncode == code and "61.0 s  a.cpp.o" in done.stdout and "more than 60 s" in done.stdout
+
+
+def test_numbers_of_the_notes_are_read_from_names(tmp_path):
+    for name, text in {"tally/ops/a_test.cpp": "TEST(Notes, A001_One) {\n}\nTEST_F(NotesCuda, A240_Last) {\nTEST(Traps, A003_No) {\n",
+                       "tests/python/test_a.py": "def test_A001_A002_two():\n    pass\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    found = course_tests.collect(tmp_path)
+    assert found == {1: (["`tally/ops/a_test.cpp` A001_One"], ["`test_a.py` test_A001_A002_two"]),
+                     2: ([], ["`test_a.py` test_A001_A002_two"]), 240: (["`tally/ops/a_test.cpp` A240_Last"], [])}
+    wrong = list(course_tests.problems(found))
+    assert any(w.startswith("A003 has no test") for w in wrong) and not any(w.startswith("A001") for w in wrong)
+    assert any(w.startswith("A240 has a test and is listed") for w in wrong)

@@ -1,8 +1,12 @@
 """The Python that README.md and docs/python.md show runs."""
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
+import tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,3 +25,11 @@ def test_python_of(file, tmp_path, monkeypatch, capsys):
         text = text.replace('"steps": 200', '"steps": 2, "batch": 1, "context": 32, "eval_batches": 1, "sample_tokens": 0')
         exec(compile(text, file, "exec"), {})
     assert capsys.readouterr().out
+
+
+def test_notes_page():
+    """notes.py prints what docs/notes.md says; C++'s half is the ctest notes_page."""
+    done = subprocess.run([sys.executable, ROOT / "tools/make_notes.py", "--check", "--python", sys.executable],
+                          capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(pathlib.Path(tally.__file__).parents[1])})
+    assert done.returncode == 0, done.stdout + done.stderr

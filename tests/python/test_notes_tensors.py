@@ -203,6 +203,11 @@ def test_A041_float32_to_bfloat16_and_back():
     assert ((y.float() - x).abs() <= x.abs() * 2.0 ** -8).all()
 
 
+def test_A042_two_variants_of_fp8():
+    fine, wide = tally.finfo(tally.float8_e4m3fn), tally.finfo(tally.float8_e5m2)
+    assert fine.eps < wide.eps and fine.max < wide.max
+
+
 def test_A043_fp8():
     assert tally.finfo(tally.float8_e4m3fn).max == 448 and tally.finfo(tally.float8_e5m2).max == 57344
     assert tally.finfo(tally.float8_e4m3fn).smallest_subnormal == 2.0 ** -9
@@ -237,6 +242,12 @@ def test_A052_A053_A054_A056_a_matrix_of_gpt3():
     assert memory(tally.empty(12288 * 4, 12288, device="meta", dtype=tally.float8_e4m3fn)) == 603979776
 
 
+def test_A055_A057_slip_gigabytes_of_it():
+    for dtype, gib, gb in [(tally.float16, 1.125, 1.208), (tally.float8_e4m3fn, 0.5625, 0.604)]:
+        x = tally.empty(12288 * 4, 12288, device="meta", dtype=dtype)
+        assert memory(x) / 2 ** 30 == gib and abs(memory(x) / 1e9 - gb) < 5e-4
+
+
 def test_A058_A059_memory_allocated():
     before = tally.memory_allocated("cpu")
     a, b = tally.zeros(32, 32), tally.zeros(32, 32)
@@ -252,6 +263,20 @@ def test_A060_views_allocate_nothing():
     assert tally.memory_allocated("cpu") == before
     z = y.contiguous()
     assert tally.memory_allocated("cpu") - before == memory(z)
+
+
+def test_A061_what_a_training_run_stores():
+    w = tally.nn.Parameter(tally.randn(64, 64))
+    adamw, start = tally.optim.AdamW([w]), tally.memory_allocated("cpu")
+    x = tally.randn(8, 64)  # data
+    assert tally.memory_allocated("cpu") - start == x.nbytes
+    y = (x @ w).square().sum()  # keeps activations
+    assert tally.memory_allocated("cpu") - start > x.nbytes
+    y.backward()
+    assert w.grad.nbytes == w.nbytes
+    del x, y
+    adamw.step()
+    assert tally.memory_allocated("cpu") - start >= w.nbytes  # the gradient; the states are there since the start
 
 
 def test_A062_the_cpu_is_the_default():

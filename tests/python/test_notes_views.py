@@ -175,3 +175,12 @@ def test_A114_A115_rows_are_column_sums():
     w = tally.randn(d, k)
     y = tally.ones(b, d) @ w
     assert y.shape == (b, k) and tally.allclose(y[7], w.sum(dim=0), atol=1e-4)
+
+
+def test_A098_views_are_free_copies_are_not():
+    x = tally.zeros(16, 8)
+    before = tally.memory_allocated()
+    y = x.view(8, 16).transpose(0, 1)
+    assert y.same_storage(x) and tally.memory_allocated() == before
+    z = y.contiguous()
+    assert not z.same_storage(x) and tally.memory_allocated() - before == z.nbytes == 512
