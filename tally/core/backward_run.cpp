@@ -26,7 +26,7 @@ class BackwardRun {
 
   bool retains() const { return retain_; }
   bool needs(const Ref<Node>& node) const { return node && (!limited_ || node->needed_ == number_); }
-  void add(Tensor& into, Tensor g) const { add_(into, std::move(g)); }
+  void add(Tensor& into, Tensor&& g) const { add_(into, std::move(g)); }
 
  private:
   struct Wanted {
@@ -158,7 +158,7 @@ void BackwardRun::show(Node& node) {
   }
   for (Hooks::Kept& k : hooks->kept) {
     const Tensor& g = grads[static_cast<size_t>(k.output)];
-    if (g.defined()) k.gradient.defined() ? add_(k.gradient, g) : static_cast<void>(k.gradient = g);
+    if (g.defined()) k.gradient.defined() ? add_(k.gradient, Tensor(g)) : static_cast<void>(k.gradient = g);
   }
 }
 
@@ -222,14 +222,15 @@ void BackwardRun::run() {
   PhaseGuard phase("backward");
   ScopeGuard scope("");  // restores the scope when a backward throws
   while (!order_.empty()) {
-    const Ref<Node> node = order_.back();
+    const Ref<Node> node = std::move(order_.back());
     order_.pop_back();
     if (node->is_leaf()) {
       finish_leaf(*node);
       continue;
     }
     if (!limited_ || node->needed_ == number_) call(*node);
-    for (Tensor& g : node->grads()) g = {};
+    for (Tensor& g : node->grads())
+      if (g.defined()) g = {};
   }
 }
 

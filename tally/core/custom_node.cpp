@@ -18,7 +18,7 @@ void FunctionCall::record(const char* name, std::vector<Tensor>& outputs, std::u
     y = y.detach();  // an input that comes out unchanged is another tensor on the tape
     recorded.push_back(&y);
   }
-  Recorder(name, recorded, from, context.saved_).set(std::move(node));
+  Recorder({recorded, name}, from, context.saved_).set(std::move(node));
   for (Tensor& y : outputs)
     if (!y.defined() || !is_floating(y.dtype())) y = y.detach();
 }

@@ -138,11 +138,10 @@ Outputs::Outputs(std::initializer_list<Tensor*> outputs, const char* name) : op(
   std::copy(outputs.begin(), outputs.end(), few_.begin());
 }
 
-Recorder::Recorder(const char* op, std::span<Tensor* const> outputs, Inputs inputs, std::span<const Tensor> saved,
-                   size_t attribute_bytes)
-    : node_(Node::make(inputs.size(), saved.size(), outputs.size(), attribute_bytes)) {
+Recorder::Recorder(const Outputs& outputs, Inputs inputs, std::span<const Tensor> saved, size_t attribute_bytes)
+    : node_(Node::make(inputs.size(), saved.size(), outputs.all().size(), attribute_bytes)), alone_(node_) {
   Node& n = *node_;
-  n.op_ = op;
+  n.op_ = outputs.op;
   n.scope_ = Ledger::current().scope();
   for (const Tensor& t : saved) {
     new (n.saved_begin() + n.saved_) Saved(t, n.scope_);
@@ -152,11 +151,15 @@ Recorder::Recorder(const char* op, std::span<Tensor* const> outputs, Inputs inpu
   for (const Tensor& t : inputs) {
     e->node = t.node();
     e->output = t.output_index();
-    if (t.defined()) e->meta = InputMeta{t.sizes(), t.dtype(), t.device()};
+    // One by one: a whole made from parts would wait for them to be stored before it could be read.
+    if (t.defined()) e->meta.size = t.sizes(), e->meta.dtype = t.dtype(), e->meta.device = t.device();
     ++e;
   }
-  int i = 0;
-  for (Tensor* t : outputs) t->set_node(node_, i++);
+  const std::span<Tensor* const> all = outputs.all();
+  if (all.empty()) return;
+  const int last = n.outputs_ - 1;
+  for (int i = 0; i < last; ++i) all[static_cast<size_t>(i)]->set_node(alone_, i);
+  all.back()->set_node(std::move(alone_), last);
 }
 
 void Recorder::set(std::unique_ptr<CustomNode> custom) { node_->custom_ = std::move(custom); }

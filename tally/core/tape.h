@@ -31,7 +31,7 @@ struct Hooks;
 
 // Adds g to into, in place when it may; comes from ops. g may be bf16 where into is f32; an undefined `into` becomes g
 // in f32, accounted as a gradient.
-using AddGradient = void (*)(Tensor& into, Tensor g);
+using AddGradient = void (*)(Tensor& into, Tensor&& g);
 
 // What a backward may know of an input without keeping it alive.
 struct InputMeta {
@@ -177,8 +177,7 @@ class Outputs {
 class Recorder {
  public:
   using Inputs = std::span<const std::reference_wrapper<const Tensor>>;
-  Recorder(const char* op, std::span<Tensor* const> outputs, Inputs inputs, std::span<const Tensor> saved,
-           size_t attribute_bytes = 0);
+  Recorder(const Outputs& outputs, Inputs inputs, std::span<const Tensor> saved, size_t attribute_bytes = 0);
   template <class F, class... A>
   void set(F, A... arguments) {
     using Tuple = std::tuple<A...>;
@@ -191,7 +190,8 @@ class Recorder {
   void set(std::unique_ptr<CustomNode> custom);
 
  private:
-  Ref<Node> node_;
+  Node* node_;       // which the outputs own
+  Ref<Node> alone_;  // or, where there are none, this
 };
 
 // Several outputs, `record({&a, &b}, ...)`: grad(i) belongs to outputs[i]. The second form takes as many inputs as
@@ -200,8 +200,7 @@ template <class F, Attribute... A>
 requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
 void record(Outputs outputs, TensorRefs inputs, std::initializer_list<Tensor> saved, F f, A... arguments) {
   if (!needs_grad(inputs)) return;
-  Recorder(outputs.op, outputs.all(), {inputs.begin(), inputs.size()}, {saved.begin(), saved.size()},
-           sizeof(std::tuple<A...>))
+  Recorder(outputs, {inputs.begin(), inputs.size()}, {saved.begin(), saved.size()}, sizeof(std::tuple<A...>))
       .set(f, arguments...);
 }
 
@@ -209,7 +208,7 @@ template <class F, Attribute... A>
 requires std::is_empty_v<F> && std::invocable<F, Backward&, A...>
 void record(Outputs outputs, Recorder::Inputs inputs, std::span<const Tensor> saved, F f, A... arguments) {
   if (!needs_grad(inputs)) return;
-  Recorder(outputs.op, outputs.all(), inputs, saved, sizeof(std::tuple<A...>)).set(f, arguments...);
+  Recorder(outputs, inputs, saved, sizeof(std::tuple<A...>)).set(f, arguments...);
 }
 
 // The dtype of the gradient of a tensor of `dtype`: see Backward::gradient_dtype().

@@ -12,7 +12,7 @@ using test::expect_error;
 int additions = 0;
 
 // The accumulation that ops/backward.cpp gives to run_backward, on plain loops.
-void add_to(Tensor& into, Tensor g) {
+void add_to(Tensor& into, Tensor&& g) {
   ++additions;
   const std::vector<double> a = into.to_vector(), b = g.to_vector();
   std::vector<float> sum;

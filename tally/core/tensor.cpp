@@ -107,12 +107,8 @@ Tensor Tensor::empty_offloaded(const Dims& size, DType dtype, Device device) {
 }
 
 Tensor Tensor::made(const Dims& size, DType dtype, Device device, Category category, bool pinned, bool offloaded) {
-  Tensor t;
-  t.storage_ = Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category, pinned, offloaded));
-  t.size_ = size;
-  t.stride_ = contiguous_strides(size);
-  t.dtype_ = dtype;
-  return t;
+  return {Ref<Storage>(new Storage(checked_bytes(size, dtype), device, category, pinned, offloaded)), 0, size,
+          contiguous_strides(size), dtype};
 }
 
 Tensor Tensor::external(void* data, const Dims& size, const Dims& stride, DType dtype, Device device, bool pinned,
@@ -129,11 +125,8 @@ Tensor Tensor::external(void* data, const Dims& size, const Dims& stride, DType 
   }
   if (!inside || last > std::numeric_limits<int64_t>::max() / 16)
     fail("a tensor of shape {} with strides {} is larger than any memory", str(size), str(stride));
-  Tensor t;
   const int64_t bytes = size.numel() == 0 ? 0 : (last + 1) * item_size(dtype);
-  t.storage_ = Ref<Storage>(new Storage(data, bytes, device, pinned, owner, give_back));
-  t.size_ = size, t.stride_ = stride, t.dtype_ = dtype;
-  return t;
+  return {Ref<Storage>(new Storage(data, bytes, device, pinned, owner, give_back)), 0, size, stride, dtype};
 }
 
 Tensor Tensor::from(const std::vector<float>& values, const Dims& size) { return copy_in(values, size, DType::kF32); }
@@ -142,10 +135,8 @@ Tensor Tensor::from(const std::vector<int32_t>& values, const Dims& size) { retu
 
 View Tensor::raw() const {
   TALLY_ASSERT(defined());
-  View v;
-  v.size = size_, v.stride = stride_, v.dtype = dtype_, v.device = storage_->device();
-  if (storage_->data()) v.data = static_cast<char*>(storage_->data()) + offset_ * item_size(dtype_);
-  return v;
+  auto* const base = static_cast<char*>(storage_->data());
+  return {base == nullptr ? nullptr : base + offset_ * item_size(dtype_), size_, stride_, dtype_, storage_->device()};
 }
 
 namespace {
@@ -234,9 +225,7 @@ Tensor Tensor::alias(DType dtype, const Dims& size, const Dims& stride, int64_t 
   }
   if (!empty && (!inside || low < 0 || high >= storage_->used() / item_size(dtype)))
     fail("a view of shape {} with strides {} at offset {} reaches outside its storage", str(size), str(stride), offset);
-  Tensor t = detach();
-  t.size_ = size, t.stride_ = stride, t.offset_ = offset, t.dtype_ = dtype;
-  return t;
+  return {storage_, offset, size, stride, dtype};
 }
 
 Tensor& Tensor::set_requires_grad(bool on) {

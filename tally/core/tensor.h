@@ -90,7 +90,7 @@ class Tensor {
   Category category() const { return storage_->category(); }
   int64_t element_size() const { return item_size(dtype_); }
   bool is_pinned() const { return storage_->pinned(); }
-  bool is_contiguous() const { return raw().contiguous(); }
+  bool is_contiguous() const { return View{nullptr, size_, stride_, dtype_, {}}.contiguous(); }
   bool shares_storage(const Tensor& o) const { return storage_ == o.storage_; }
   // No other tensor, saved value or view holds this storage.
   bool unique_storage() const { return storage_.unique(); }
@@ -137,6 +137,8 @@ class Tensor {
   struct WithoutNode {};
   Tensor(const Tensor& o, WithoutNode)
       : storage_(o.storage_), offset_(o.offset_), size_(o.size_), stride_(o.stride_), dtype_(o.dtype_) {}
+  Tensor(Ref<Storage> storage, int64_t offset, const Dims& size, const Dims& stride, DType dtype)
+      : storage_(std::move(storage)), offset_(offset), size_(size), stride_(stride), dtype_(dtype) {}
   friend void bump_version(const Tensor& changed);
   static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned,
                      bool offloaded = false);

@@ -23,14 +23,15 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b, Category category =
   Tensor out = a.sizes() == size   ? empty_like_layout(a, a.dtype(), category)
                : b.sizes() == size ? empty_like_layout(b, a.dtype(), category)
                                    : Tensor::empty(size, a.dtype(), a.device(), category);
-  View views[3] = {out.raw(), broadcast_view(a, size).raw(), broadcast_view(b, size).raw()};
+  View views[3] = {out.raw(), broadcast_raw(a, size), broadcast_raw(b, size)};
   order_axes(views);
   launch(&Kernels::binary, BinaryArgs{views[1], views[2], views[0], op, alpha});
   return out;
 }
 
 // Contributes the gradient g of the broadcast shape to input i.
-void add_summed(Backward& b, int i, const Tensor& g) {
+void add_summed(Backward& b, int i, Tensor g) {
+  if (g.sizes() == b.input(i).size) return b.add(i, std::move(g));
   b.add(i, sum_to(g, b.input(i).size, b.category(i), b.gradient_dtype(i)));
 }
 
@@ -41,9 +42,10 @@ Tensor plus(const Tensor& x, const Tensor& y, double s) {
   record(
       out, {x, y}, {},
       [](Backward& t, double scale) {
-        if (t.needs(0)) add_summed(t, 0, t.grad());
-        if (!t.needs(1)) return;
-        if (scale == 1) return add_summed(t, 1, t.grad());
+        const bool second = t.needs(1);
+        if (t.needs(0)) add_summed(t, 0, second ? t.grad() : t.take_grad());
+        if (!second) return;
+        if (scale == 1) return add_summed(t, 1, t.take_grad());
         add_summed(t, 1, scale == -1 ? neg(t.grad()) : unary(UnaryOp::kMulNumber, t.grad(), scale));
       },
       s);
@@ -62,12 +64,12 @@ Tensor sum_or_difference(const char* name, const Operand& a, const Operand& b, S
     return integer(op, a, integer_value<IntegerOp::kMul>(b.number().whole(), alpha.whole()), dtype);
   }
   const double s = minus ? -alpha.real() : alpha.real();
-  if (!b.is_tensor()) return unary(UnaryOp::kAddNumber, converted(a.tensor(), dtype), s * b.number().real());
-  const Tensor y = converted(b.tensor(), dtype);
-  if (a.is_tensor()) return plus(converted(a.tensor(), dtype), y, s);
-  if (s == 1) return unary(UnaryOp::kAddNumber, y, a.number().real());
-  if (s == -1) return unary(UnaryOp::kSubFrom, y, a.number().real());
-  return affine(y, s, a.number().real());
+  if (!b.is_tensor()) return unary(UnaryOp::kAddNumber, *Converted(a.tensor(), dtype), s * b.number().real());
+  const Converted y(b.tensor(), dtype);
+  if (a.is_tensor()) return plus(*Converted(a.tensor(), dtype), *y, s);
+  if (s == 1) return unary(UnaryOp::kAddNumber, *y, a.number().real());
+  if (s == -1) return unary(UnaryOp::kSubFrom, *y, a.number().real());
+  return affine(*y, s, a.number().real());
 }
 
 }  // namespace
@@ -83,9 +85,10 @@ Tensor mul(const Operand& a, const Operand& b) {
   const DType dtype = common_type("mul", {a, b});
   if (!is_floating(dtype)) return integer(IntegerOp::kMul, a, b, dtype);
   if (!a.is_tensor()) return mul(b, a);
-  const Tensor x = converted(a.tensor(), dtype);
-  if (!b.is_tensor()) return unary(UnaryOp::kMulNumber, x, b.number().real());
-  const Tensor y = converted(b.tensor(), dtype);
+  const Converted first(a.tensor(), dtype);
+  if (!b.is_tensor()) return unary(UnaryOp::kMulNumber, *first, b.number().real());
+  const Converted second(b.tensor(), dtype);
+  const Tensor &x = *first, &y = *second;
   Tensor out = binary(BinaryOp::kMul, x, y);
   record(out, {x, y}, {x, y}, [](Backward& t) {
     for (int i = 0; i < 2; ++i)
@@ -96,10 +99,12 @@ Tensor mul(const Operand& a, const Operand& b) {
 
 Tensor div(const Operand& a, const Operand& b) {
   const DType dtype = float_type(common_type("div", {a, b}));
-  if (!b.is_tensor()) return unary(UnaryOp::kDivNumber, converted(a.tensor(), dtype), b.number().real());
-  const Tensor y = converted(b.tensor(), dtype);
+  if (!b.is_tensor()) return unary(UnaryOp::kDivNumber, *Converted(a.tensor(), dtype), b.number().real());
+  const Converted second(b.tensor(), dtype);
+  const Tensor& y = *second;
   if (!a.is_tensor()) return unary(UnaryOp::kDivInto, y, a.number().real());
-  const Tensor x = converted(a.tensor(), dtype);
+  const Converted first(a.tensor(), dtype);
+  const Tensor& x = *first;
   Tensor out = binary(BinaryOp::kDiv, x, y);
   record(out, {x, y}, {out, y}, [](Backward& t) {
     // da = g / b; db = -(g / b) * y
@@ -135,9 +140,8 @@ Tensor binary_with_kernel(BinaryOp op, const Operand& a, const Operand& b, DType
         for (int i = 0; i < 2; ++i) {
           if (!t.needs(i)) continue;
           const Tensor g = Tensor::empty(size, t.grad().dtype(), t.grad().device(), t.category(i));
-          launch(&Kernels::binary_backward,
-                 BinaryBackwardArgs{t.grad().raw(), broadcast_view(t.saved(0), size).raw(),
-                                    broadcast_view(t.saved(1), size).raw(), g.raw(), f, i == 0});
+          launch(&Kernels::binary_backward, BinaryBackwardArgs{t.grad().raw(), broadcast_raw(t.saved(0), size),
+                                                               broadcast_raw(t.saved(1), size), g.raw(), f, i == 0});
           add_summed(t, i, g);
         }
       },

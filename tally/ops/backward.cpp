@@ -11,12 +11,17 @@ namespace tally {
 namespace {
 
 // In place when nobody else holds the storage (an input that is a view of another gradient must not change).
-void accumulate(Tensor& into, Tensor g) {
+void accumulate(Tensor& into, Tensor&& g) {
   if (!into.defined()) {  // the first gradient of a bf16 parameter, from a kernel that writes bf16
     into = Tensor::empty(g.sizes(), DType::kF32, g.device(), Category::kGradient);
     return copy_(into, g);
   }
-  if (into.unique_storage() && into.is_contiguous()) return add_(into, g);
+  const bool plain = into.sizes() == g.sizes() && into.dtype() == g.dtype();
+  if (into.unique_storage() && into.is_contiguous()) {
+    if (!plain) return add_(into, g);
+    launch(&Kernels::binary, BinaryArgs{into.raw(), g.raw(), into.raw(), BinaryOp::kAdd});
+    return wrote(into);
+  }
   if (g.unique_storage() && g.is_contiguous() && g.category() == into.category() && g.dtype() == into.dtype()) {
     add_(g, into);
     into = std::move(g);

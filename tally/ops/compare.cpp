@@ -40,7 +40,7 @@ Tensor compare(CompareOp op, const Operand& a, const Operand& b) {
   const Dims size = broadcast_shape(name, one.sizes(), other.sizes());
   Tensor out =
       one.sizes() == size ? empty_like_layout(one, DType::kBool) : Tensor::empty(size, DType::kBool, one.device());
-  View views[3] = {out.raw(), broadcast_view(one, size).raw(), broadcast_view(other, size).raw()};
+  View views[3] = {out.raw(), broadcast_raw(one, size), broadcast_raw(other, size)};
   order_axes(views);
   CompareArgs args{views[1], views[2], views[0], op, dtype, CompareArgs::kNone, 0, 0};
   if (!a.is_tensor() || !b.is_tensor()) {

@@ -73,7 +73,8 @@ Tensor gradient_of(Backward& b, const Tensor& x) {
 
 Tensor unary(UnaryOp op, const Tensor& given, double alpha, double beta) {
   require_computable(kUnaryRows[static_cast<int>(op)].name, given);
-  const Tensor x = converted(given, float_type(given.dtype()));
+  const Converted in_float(given, float_type(given.dtype()));
+  const Tensor& x = *in_float;
   Tensor y = empty_like_layout(x, x.dtype());
   View views[2] = {y.raw(), x.raw()};
   order_axes(views);

@@ -11,43 +11,16 @@ namespace {
 
 // The axis along which x is contiguous where out is along the last one; -1 where no tiles are needed.
 int tile_axis(const CopyArgs& a) {
-  constexpr int64_t kLeast = 8;
-  const int last = a.x.size.rank - 1;
-  if (last < 1 || a.out.stride.v[last] != 1 || a.x.stride.v[last] <= 1 || a.x.size.v[last] < kLeast) return -1;
-  for (int axis = 0; axis < last; ++axis)
-    if (a.x.stride.v[axis] == 1 && a.x.size.v[axis] >= kLeast) return axis;
-  return -1;
-}
-
-// f(place in out, place in x, rows, columns) for tiles of at most `side` rows along `axis` and columns along the last.
-template <class F>
-TALLY_INLINE void over_tiles(const CopyArgs& a, int axis, int64_t side, const F& f) {
-  const Dims& size = a.x.size;
-  const int last = size.rank - 1;
-  const int64_t down = (size.v[axis] + side - 1) / side, across = (size.v[last] + side - 1) / side;
-  const int64_t planes = size.numel() == 0 ? 0 : size.numel() / size.v[axis] / size.v[last];
-  parallel_for(planes * down * across, (kGrainElements + side * side - 1) / (side * side),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t tile = begin; tile < end; ++tile) {
-                   const int64_t row = tile / across % down * side, column = tile % across * side;
-                   int64_t out = row * a.out.stride.v[axis] + column, x = row + column * a.x.stride.v[last];
-                   int64_t rest = tile / across / down;
-                   for (int i = last - 1; i >= 0; --i) {
-                     if (i == axis) continue;
-                     out += rest % size.v[i] * a.out.stride.v[i], x += rest % size.v[i] * a.x.stride.v[i];
-                     rest /= size.v[i];
-                   }
-                   f(out, x, size.v[axis] - row < side ? size.v[axis] - row : side,
-                     size.v[last] - column < side ? size.v[last] - column : side);
-                 }
-               });
+  const int axis = turned_axis(a.x);
+  return axis >= 0 && a.out.stride.v[a.out.size.rank - 1] == 1 ? axis : -1;
 }
 
 template <class T>
 void move_tiles(const CopyArgs& a, int axis) {
   constexpr int64_t kSide = sizeof(T) < 4 ? 64 : 32;
   const int64_t out_row = a.out.stride.v[axis], x_column = a.x.stride.v[a.x.size.rank - 1];
-  over_tiles(a, axis, kSide, [&](int64_t out, int64_t x, int64_t rows, int64_t columns) {
+  for_tiles<2>({a.out, a.x}, axis, kSide, kSide, [&](const int64_t* at, int64_t rows, int64_t columns) {
+    const int64_t out = at[0], x = at[1];
     T tile[kSide * kSide];
     for (int64_t j = 0; j < columns; ++j)
       for (int64_t i = 0; i < rows; ++i) tile[i * kSide + j] = a.x.ptr<T>()[x + j * x_column + i];
@@ -112,7 +85,8 @@ void put_block(const View& v, int64_t at, int64_t step, int64_t n, const float* 
 void convert_tiles(const CopyArgs& a, int axis) {
   constexpr int64_t kSide = 32;
   const int64_t out_row = a.out.stride.v[axis], x_column = a.x.stride.v[a.x.size.rank - 1];
-  over_tiles(a, axis, kSide, [&](int64_t out, int64_t x, int64_t rows, int64_t columns) {
+  for_tiles<2>({a.out, a.x}, axis, kSide, kSide, [&](const int64_t* at, int64_t rows, int64_t columns) {
+    const int64_t out = at[0], x = at[1];
     alignas(64) float tile[kSide * kSide], buffer[kSide];
     for (int64_t j = 0; j < columns; ++j) {
       const float* p = block_of(a.x, x + j * x_column, 1, rows, buffer);

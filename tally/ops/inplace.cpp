@@ -79,7 +79,7 @@ void write_unary(Tensor& x, UnaryOp op, double alpha, double beta) {
 }
 
 void write_binary(Tensor& x, BinaryOp op, const Tensor& y, double alpha) {
-  View views[2] = {x.raw(), broadcast_view(y, x.sizes()).raw()};
+  View views[2] = {x.raw(), broadcast_raw(y, x.sizes())};
   order_axes(views);
   launch(&Kernels::binary, BinaryArgs{views[0], views[1], views[0], op, alpha});
   wrote(x);

@@ -38,7 +38,7 @@ Tensor integer(IntegerOp op, const Operand& a, const Operand& b, DType dtype, co
   Tensor out = into != nullptr       ? into->detach()
                : one.sizes() == size ? empty_like_layout(one, dtype)
                                      : Tensor::empty(size, dtype, one.device());
-  View views[3] = {out.raw(), broadcast_view(one, size).raw(), broadcast_view(other, size).raw()};
+  View views[3] = {out.raw(), broadcast_raw(one, size), broadcast_raw(other, size)};
   order_axes(views);
   IntegerArgs args{views[1], views[2], views[0], op, IntegerArgs::kNone, 0};
   if (!a.is_tensor()) args.number = IntegerArgs::kA, args.value = a.number().whole();

@@ -47,6 +47,7 @@ constexpr Kernels kTable = {
     .conv_depthwise_input = conv_depthwise_input,
     .conv_depthwise_weight = conv_depthwise_weight,
     .dropout = dropout,
+    .random = random,
     .attention = attention,
     .attention_backward = attention_backward,
     .cache_write = cache_write,

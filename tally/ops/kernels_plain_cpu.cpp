@@ -17,7 +17,6 @@ void add_plain_kernels(Kernels& table) {
   table.cumprod_backward = cumprod_backward;
   table.sort = sort;
   table.topk = topk;
-  table.random = random;
   table.sequence = sequence;
   table.count_unequal = count_unequal;
   table.integer = integer;

@@ -71,23 +71,62 @@ TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
   const int64_t length = flat ? kGrainElements : size.v[last];
   const int64_t rows = (numel + length - 1) / length;
   parallel_for(rows, flat ? 1 : (kGrainElements + length - 1) / length, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      int64_t offset[N], step[N], n = length;
-      if (flat) {
-        n = numel - row * length < length ? numel - row * length : length;
-        for (int k = 0; k < N; ++k) offset[k] = row * length, step[k] = 1;
-      } else {
-        for (int k = 0; k < N; ++k) offset[k] = 0, step[k] = views[k].stride.v[last];
-        int64_t rest = row;
-        for (int axis = last - 1; axis >= 0; --axis) {
-          const int64_t i = rest % size.v[axis];
-          rest /= size.v[axis];
-          for (int k = 0; k < N; ++k) offset[k] += i * views[k].stride.v[axis];
-        }
+    int64_t offset[N], step[N], index[kMaxRank];
+    for (int k = 0; k < N; ++k) offset[k] = flat ? begin * length : 0, step[k] = flat ? 1 : views[k].stride.v[last];
+    int64_t rest = begin;
+    for (int axis = last - 1; axis >= 0 && !flat; --axis) {
+      index[axis] = rest % size.v[axis];
+      rest /= size.v[axis];
+      for (int k = 0; k < N; ++k) offset[k] += index[axis] * views[k].stride.v[axis];
+    }
+    for (int64_t row = begin;;) {
+      f(offset, flat && numel - row * length < length ? numel - row * length : length, step);
+      if (++row == end) break;
+      for (int k = 0; k < N && flat; ++k) offset[k] += length;
+      for (int axis = last - 1; axis >= 0 && !flat; --axis) {  // the next row: a counter with a digit an axis
+        for (int k = 0; k < N; ++k) offset[k] += views[k].stride.v[axis];
+        if (++index[axis] < size.v[axis]) break;
+        for (int k = 0; k < N; ++k) offset[k] -= size.v[axis] * views[k].stride.v[axis];
+        index[axis] = 0;
       }
-      f(offset, n, step);
     }
   });
+}
+
+// f(offset[N], rows, columns) for tiles of at most `high` rows along `axis` and `wide` columns along the last axis.
+template <int N, class F>
+TALLY_INLINE void for_tiles(const View (&views)[N], int axis, int64_t high, int64_t wide, const F& f) {
+  const Dims& size = views[0].size;
+  const int last = size.rank - 1;
+  if (size.numel() == 0) return;
+  const int64_t down = (size.v[axis] + high - 1) / high, across = (size.v[last] + wide - 1) / wide;
+  const int64_t planes = size.numel() / size.v[axis] / size.v[last];
+  parallel_for(planes * down * across, (kGrainElements + high * wide - 1) / (high * wide),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t tile = begin; tile < end; ++tile) {
+                   const int64_t row = tile / across % down * high, column = tile % across * wide;
+                   int64_t offset[N], rest = tile / across / down;
+                   for (int k = 0; k < N; ++k)
+                     offset[k] = row * views[k].stride.v[axis] + column * views[k].stride.v[last];
+                   for (int i = last - 1; i >= 0; --i) {
+                     if (i == axis) continue;
+                     for (int k = 0; k < N; ++k) offset[k] += rest % size.v[i] * views[k].stride.v[i];
+                     rest /= size.v[i];
+                   }
+                   f(offset, size.v[axis] - row < high ? size.v[axis] - row : high,
+                     size.v[last] - column < wide ? size.v[last] - column : wide);
+                 }
+               });
+}
+
+// The axis along which v is contiguous where it is not along the last one, both long enough for tiles; else -1.
+[[maybe_unused]] static int turned_axis(const View& v) {
+  constexpr int64_t kLeast = 8;
+  const int last = v.size.rank - 1;
+  if (last < 1 || v.size.v[last] < kLeast || v.stride.v[last] == 0 || v.stride.v[last] == 1) return -1;
+  for (int axis = 0; axis < last; ++axis)
+    if (v.stride.v[axis] == 1 && v.size.v[axis] >= kLeast) return axis;
+  return -1;
 }
 
 constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
@@ -169,10 +208,71 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
 template <class T>
 using BlockFormula = void (*)(const void* context, const T* const* in, T* const* out, int64_t n);
 
+// `columns` columns, `step` apart, of `rows` elements each, as rows of kTileColumns numbers, padded to whole vectors.
+constexpr int64_t kTileRows = 16, kTileColumns = 64;
+template <class T>
+__attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t step, int64_t rows, int64_t columns, T* to) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));  // `using` drops the attribute of a dependent type
+  alignas(64) T buffer[4][kTileRows];
+  int64_t j = 0;
+  for (; j + 4 <= columns && rows >= kTileRows; j += 4) {
+    const T* p[4];
+    for (int c = 0; c < 4; ++c) p[c] = block_in(v, at + (j + c) * step, 1, rows, buffer[c]);
+    for (int64_t i = 0; i < kTileRows; i += 4) {
+      Four x[4];
+      for (int c = 0; c < 4; ++c) __builtin_memcpy(&x[c], p[c] + i, sizeof(Four));
+      const Four low0 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+      const Four low1 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+      const Four high0 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+      const Four high1 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+      const Four y[4] = {
+          __builtin_shufflevector(low0, low1, 0, 1, 4, 5), __builtin_shufflevector(low0, low1, 2, 3, 6, 7),
+          __builtin_shufflevector(high0, high1, 0, 1, 4, 5), __builtin_shufflevector(high0, high1, 2, 3, 6, 7)};
+      for (int c = 0; c < 4; ++c) __builtin_memcpy(to + (i + c) * kTileColumns + j, &y[c], sizeof(Four));
+    }
+  }
+  for (; j < columns; ++j) {
+    const T* p = block_in(v, at + j * step, 1, rows, buffer[0]);
+    for (int64_t i = 0; i < rows; ++i) to[i * kTileColumns + j] = p[i];
+  }
+  for (int64_t i = 0; i < rows; ++i)
+    for (j = columns; j % kLanes != 0; ++j) to[i * kTileColumns + j] = 0;
+}
+
+// The same as map_blocks() by tiles: what is contiguous along `axis` and not along the last one is read along it.
+template <int kOut, int kIn, class T>
+__attribute__((noinline)) void map_tiles(const View (&views)[kOut + kIn], int axis, BlockFormula<T> formula,
+                                         const void* context) {
+  const int last = views[0].size.rank - 1;
+  bool turned[kIn];
+  for (int k = 0; k < kIn; ++k) turned[k] = turned_axis(views[kOut + k]) == axis;
+  for_tiles(views, axis, kTileRows, kTileColumns, [&](const int64_t* at, int64_t rows, int64_t columns) {
+    alignas(64) T tile[kIn][kTileRows * kTileColumns], buffer[kOut + kIn][kTileColumns];
+    for (int k = 0; k < kIn; ++k)
+      if (turned[k]) turn_in(views[kOut + k], at[kOut + k], views[kOut + k].stride.v[last], rows, columns, tile[k]);
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* x[kIn];
+      T* y[kOut];
+      const auto from = [&](int k) { return at[k] + row * views[k].stride.v[axis]; };
+      for (int k = 0; k < kIn; ++k) {
+        const View& v = views[kOut + k];
+        x[k] = turned[k] ? tile[k] + row * kTileColumns
+                         : block_in(v, from(kOut + k), v.stride.v[last], columns, buffer[kOut + k]);
+      }
+      for (int k = 0; k < kOut; ++k) y[k] = block_place(views[k], from(k), views[k].stride.v[last], columns, buffer[k]);
+      formula(context, x, y, columns);
+      for (int k = 0; k < kOut; ++k) block_out(views[k], from(k), views[k].stride.v[last], columns, y[k], buffer[k]);
+    }
+  });
+}
+
 // Rows and blocks of map_elements(), apart from the formulas: one copy a count of views, not one an op.
 template <int kOut, int kIn, class T>
 __attribute__((noinline)) void map_blocks(const View (&views)[kOut + kIn], BlockFormula<T> formula,
                                           const void* context) {
+  for (int k = kOut; k < kOut + kIn; ++k)
+    if (const int axis = turned_axis(views[k]); axis >= 0)
+      return map_tiles<kOut, kIn, T>(views, axis, formula, context);
   for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
     alignas(64) T buffer[kOut + kIn][kBlock];
     for (int64_t start = 0; start < n; start += kBlock) {

@@ -34,6 +34,10 @@ Tensor broadcast_view(const Tensor& x, const Dims& size) {
   return x.alias(size, stride, x.storage_offset());
 }
 
+View broadcast_raw(const Tensor& x, const Dims& size) {
+  return x.sizes() == size ? x.raw() : broadcast_view(x, size).raw();
+}
+
 void require_computable(const char* op, const Tensor& x) {
   if (!x.defined()) fail("{}: an input is missing", op);
   if (is_floating(x.dtype()) && !is_float(x.dtype()))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 
 #include "tally/core/promote.h"
 #include "tally/core/tensor.h"
@@ -13,6 +14,7 @@ namespace tally {
 Dims broadcast_shape(const char* op, const Dims& a, const Dims& b);
 // x seen with `size` (axes of stride 0 where it broadcasts); not recorded.
 Tensor broadcast_view(const Tensor& x, const Dims& size);
+View broadcast_raw(const Tensor& x, const Dims& size);  // the same for a kernel
 
 // Refuses tensors without arithmetic: undefined ones, floats of 8 and 4 bits.
 void require_computable(const char* op, const Tensor& x);
@@ -20,6 +22,19 @@ void require_computable(const char* op, const Tensor& x);
 DType common_type(const char* op, std::initializer_list<Operand> operands);
 // x in `dtype`, recorded where both are floats.
 Tensor converted(const Tensor& x, DType dtype);
+// The same for the length of a call: refers to x where it has the dtype already, because sharing a tensor costs more
+// than an operation on a number.
+class Converted {
+ public:
+  Converted(const Tensor& x, DType dtype) : tensor_(x.dtype() == dtype ? &x : &made_.emplace(converted(x, dtype))) {}
+  Converted(const Converted&) = delete;
+  Converted& operator=(const Converted&) = delete;
+  const Tensor& operator*() const { return *tensor_; }
+
+ private:
+  std::optional<Tensor> made_;
+  const Tensor* tensor_;
+};
 // A tensor of rank 0 in `dtype` beside x.
 Tensor number_tensor(Scalar value, DType dtype, const Tensor& x);
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tally/base/error.h"
+#include "tally/base/parallel.h"
 #include "tally/base/rng.h"
 #include "tally/core/number.h"
 #include "tally/ops/elementwise.h"
@@ -60,6 +61,31 @@ TensorOptions like(const Tensor& x, const TensorOptions& options) {
   all.dtype = options.dtype.value_or(x.dtype());
   all.device = options.device.value_or(x.device());
   return all;
+}
+
+// Fisher and Yates' shuffle of 0 .. n - 1, in narrow numbers, which caches hold more of. Places to swap with are found
+// many at a time by all threads and asked of memory some swaps ahead.
+template <class T>
+void shuffle(Draw draw, int64_t n, int64_t* out) {
+  constexpr int64_t kPiece = 1 << 16, kAhead = 32;
+  std::vector<T> order(static_cast<size_t>(n)), place(static_cast<size_t>(std::min(n, kPiece)));
+  std::iota(order.begin(), order.end(), T{0});
+  for (int64_t last = n - 1; last > 0; last -= kPiece) {
+    const int64_t count = std::min(last, kPiece);
+    parallel_for(count, 2048, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const auto i = static_cast<uint64_t>(last - k);
+        place[static_cast<size_t>(k)] = static_cast<T>(random_below(draw.seed, draw.stream, i, i + 1));
+      }
+    });
+    const T *from = place.data(), *end = from + count;
+    T* at = order.data() + last;
+    for (; from < end; ++from, --at) {
+      if (from + kAhead < end) __builtin_prefetch(order.data() + from[kAhead], 1);
+      std::swap(*at, order[static_cast<size_t>(*from)]);
+    }
+  }
+  std::copy(order.begin(), order.end(), out);
 }
 
 // Mass of N(0, 1) below x.
@@ -172,15 +198,14 @@ Tensor randperm(int64_t n, const TensorOptions& options, Generator& generator) {
   if (n > 0) detail::require_fits("randperm", n - 1, x.dtype());
   const Draw draw = next_draw(generator);
   if (x.device().kind == DeviceKind::kMeta) return finished(std::move(x), options);
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  for (int64_t i = n - 1; i > 0; --i)  // Fisher and Yates
-    std::swap(order[i],
-              order[random_below(draw.seed, draw.stream, static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1)]);
   const Tensor host = x.device().kind == DeviceKind::kCpu && x.dtype() == DType::kI64
                           ? x
                           : Tensor::empty(Dims(n), DType::kI64, kCpu, Category::kWorkspace);
-  std::copy(order.begin(), order.end(), host.data<int64_t>());
+  if (n <= INT32_MAX) {
+    shuffle<int32_t>(draw, n, host.data<int64_t>());
+  } else {
+    shuffle<int64_t>(draw, n, host.data<int64_t>());
+  }
   if (!host.shares_storage(x)) copy_(x, host);
   return finished(std::move(x), options);
 }

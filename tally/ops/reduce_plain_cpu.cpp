@@ -130,29 +130,61 @@ void over_columns(const Space& kept, int64_t total, const F& f) {
 
 // ---- places of extremes
 
-// Keys as signed numbers; the wanted extreme is the largest, NaN before all.
+// A key as a signed number; the wanted extreme is the largest, NaN before all.
+template <class Key, class T>
+TALLY_INLINE Key signed_key(T x, bool least) {
+  constexpr bool kFloat = !std::is_integral_v<T>;
+  const auto key = order_key(x);
+  using U = decltype(order_key(T{}));
+  constexpr U kMost = static_cast<U>(~U{0});
+  const U wanted = least && !(kFloat && key == kMost) ? static_cast<U>(~key) : key;
+  return static_cast<Key>(static_cast<std::make_signed_t<U>>(wanted ^ (U{1} << (8 * sizeof(U) - 1))));
+}
+
 template <class Key>
 void keys_of(const View& v, int64_t at, int64_t step, int64_t n, bool least, Key* keys) {
   with_ordered(v.dtype, [&](auto tag) {
     using T = decltype(tag);
-    constexpr bool kFloat = !std::is_integral_v<T>;
     const T* p = v.ptr<T>() + at;
-    const auto run = [&](int64_t by) __attribute__((always_inline)) {
-      for (int64_t i = 0; i < n; ++i) {
-        const auto key = order_key(p[i * by]);
-        using U = decltype(order_key(T{}));
-        constexpr U kMost = static_cast<U>(~U{0});
-        const U wanted = least && !(kFloat && key == kMost) ? static_cast<U>(~key) : key;
-        using S = std::make_signed_t<U>;
-        keys[i] = static_cast<Key>(static_cast<S>(wanted ^ (U{1} << (8 * sizeof(U) - 1))));
-      }
-    };
     if (step == 1) {
-      run(1);
+      for (int64_t i = 0; i < n; ++i) keys[i] = signed_key<Key>(p[i], least);
     } else {
-      run(step);
+      for (int64_t i = 0; i < n; ++i) keys[i] = signed_key<Key>(p[i * step], least);
     }
   });
+}
+
+// The largest, or the least, of n neighbouring floats, found without keys; false where one is NaN.
+bool extreme_of(const float* x, int64_t n, bool least, float& extreme) {
+  using Four = float __attribute__((vector_size(16)));
+  using Mask = int32_t __attribute__((vector_size(16)));
+  constexpr int kChains = 4;
+  Four best[kChains];
+  Mask nan[kChains] = {};
+  for (Four& b : best) b = Four{} + x[0];
+  const auto run = [&](auto more) __attribute__((always_inline)) {
+    int64_t i = 0;
+    for (; i + 4 * kChains <= n; i += 4 * kChains)
+      for (int c = 0; c < kChains; ++c) {
+        Four v;
+        __builtin_memcpy(&v, x + i + 4 * c, sizeof v);
+        best[c] = more(v, best[c]) ? v : best[c];
+        nan[c] |= v != v;
+      }
+    extreme = x[0];
+    bool bad = extreme != extreme;
+    for (int c = 0; c < kChains; ++c)
+      for (int j = 0; j < 4; ++j) {
+        if (more(best[c][j], extreme)) extreme = best[c][j];
+        bad = bad || nan[c][j] != 0;
+      }
+    for (; i < n; ++i) {
+      if (more(x[i], extreme)) extreme = x[i];
+      bad = bad || x[i] != x[i];
+    }
+    return !bad;
+  };
+  return least ? run([](auto a, auto b) { return a < b; }) : run([](auto a, auto b) { return a > b; });
 }
 
 template <class Key>
@@ -161,12 +193,24 @@ int64_t place_in_row(const ArgReduceArgs& a, int64_t at, int64_t step, int64_t n
   int64_t place = -1;
   for (int64_t start = 0; start < n; start += kBlock) {
     const int64_t m = n - start < kBlock ? n - start : kBlock;
-    keys_of(a.x, at + start * step, step, m, a.least, keys);
-    Key most = keys[0];
-    for (int64_t i = 1; i < m; ++i) most = keys[i] > most ? keys[i] : most;
+    const float* x = a.x.dtype == DType::kF32 && step == 1 ? a.x.ptr<float>() + at + start : nullptr;
+    float extreme;
+    const bool by_value = x != nullptr && extreme_of(x, m, a.least, extreme);
+    Key most;
+    if (by_value) {
+      most = signed_key<Key>(extreme, a.least);
+    } else {
+      keys_of(a.x, at + start * step, step, m, a.least, keys);
+      most = keys[0];
+      for (int64_t i = 1; i < m; ++i) most = keys[i] > most ? keys[i] : most;
+    }
     if (place >= 0 && most <= best) continue;
     best = most, place = start;
-    for (int64_t i = 0; keys[i] != most; ++i) ++place;
+    if (by_value) {
+      for (int64_t i = 0; x[i] != extreme; ++i) ++place;
+    } else {
+      for (int64_t i = 0; keys[i] != most; ++i) ++place;
+    }
   }
   return place;
 }

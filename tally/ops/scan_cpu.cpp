@@ -68,6 +68,21 @@ void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int
   }
 }
 
+// kTogether rows side by side, each a chain of its own that would wait for its last addition alone.
+constexpr int kTogether = 8;
+template <class T>
+void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out)[kTogether], int64_t n,
+              int64_t along_x, int64_t along_out) {
+  using S = Sums<T>;
+  typename S::Number sum[kTogether] = {};
+  for (int64_t r = 0; r < n; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < kTogether; ++i) {
+      sum[i] += S::load(x[i] + r * along_x);
+      S::store(out[i] + r * along_out, sum[i]);
+    }
+}
+
 // f(column offsets in each view, m) over pieces of up to kColumns columns of the last axis; of rows when that is
 // scanned.
 template <int N, class F>
@@ -105,6 +120,30 @@ void product_gradient(const CumprodBackwardArgs& a, const int64_t (&at)[4], int6
   }
 }
 
+// Sums along the last axis, from its element `first` on.
+template <class T>
+void sum_rows(const ScanArgs& a, int64_t first, int64_t sign) {
+  using Out = typename Sums<T>::Out;
+  const int64_t n = a.x.size.v[a.axis], rows = rows_of(a.x);
+  const int64_t along_x = a.x.stride.v[a.axis], along_out = a.out.stride.v[a.axis];
+  parallel_for((rows + kTogether - 1) / kTogether, row_grain(n * kTogether), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kTogether; row < end * kTogether && row < rows; row += kTogether) {
+      const T* x[kTogether];
+      Out* out[kTogether];
+      const int64_t count = rows - row < kTogether ? rows - row : kTogether;
+      for (int64_t i = 0; i < count; ++i) {
+        x[i] = a.x.ptr<T>() + row_offset(a.x, row + i) + first * along_x;
+        out[i] = a.out.ptr<Out>() + row_offset(a.out, row + i) + first * along_out;
+      }
+      if (count == kTogether) {
+        run_rows<T>(x, out, n, sign * along_x, sign * along_out);
+      } else {
+        for (int64_t i = 0; i < count; ++i) run<T>(x[i], out[i], n, sign * along_x, sign * along_out, 1, 1, 1, false);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void scan(const ScanArgs& a) {
@@ -116,6 +155,7 @@ void scan(const ScanArgs& a) {
   const int64_t along_x = a.x.stride.v[a.axis], along_out = a.out.stride.v[a.axis];
   with_ordered(a.x.dtype, [&](auto tag) {
     using T = decltype(tag);
+    if (a.axis == last && a.op == ScanOp::kSum) return sum_rows<T>(a, first, sign);
     over_lanes(views, a.axis, [&](const int64_t* at, int64_t m) {
       run<T>(a.x.ptr<T>() + at[0] + first * along_x, a.out.ptr<typename Sums<T>::Out>() + at[1] + first * along_out, n,
              sign * along_x, sign * along_out, m, a.x.stride.v[last], a.out.stride.v[last], a.op == ScanOp::kProd);

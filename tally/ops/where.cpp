@@ -49,9 +49,9 @@ Tensor choose(const Tensor& condition, const Operand& a, const Operand& b, DType
   for (const Operand* o : {&a, &b})
     if (o->is_tensor()) size = broadcast_shape("where", size, o->tensor().sizes());
   Tensor out = into != nullptr ? into->detach() : Tensor::empty(size, dtype, condition.device(), category);
-  const View mask = broadcast_view(condition, size).raw();
-  View views[4] = {out.raw(), mask, a.is_tensor() ? broadcast_view(a.tensor(), size).raw() : mask,
-                   b.is_tensor() ? broadcast_view(b.tensor(), size).raw() : mask};
+  const View mask = broadcast_raw(condition, size);
+  View views[4] = {out.raw(), mask, a.is_tensor() ? broadcast_raw(a.tensor(), size) : mask,
+                   b.is_tensor() ? broadcast_raw(b.tensor(), size) : mask};
   order_axes(views);
   launch(&Kernels::where,
          WhereArgs{views[1], views[2], views[3], views[0], !a.is_tensor(), !b.is_tensor(),

@@ -1,4 +1,4 @@
-// The cases of `tally bench ops`: every kernel of the table at sizes that training has.
+// The cases of `tally bench ops`: every kernel of the table at sizes that training has; here those of models.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,13 +21,48 @@
 #include "tally/ops/softmax.h"
 #include "tally/ops/view.h"
 #include "tally/optim/optimizer.h"
-#include "tally/train/bench_ops.h"
+#include "tally/train/bench_cases.h"
 
 namespace tally {
 
+Tensor bench_leaf(const Dims& size, uint64_t seed) {
+  return bench_values(size, seed, Category::kParameter).set_requires_grad();
+}
+
+std::string bench_shape(const Dims& size) {
+  std::string text;
+  for (int i = 0; i < size.rank; ++i) text += (i > 0 ? " x " : "") + std::to_string(size[i]);
+  return text;
+}
+
+OpCase function_case(const char* op, const char* size, const std::vector<Dims>& shapes, const Forward& f,
+                     bool gradient) {
+  const auto make = [=] {
+    OpCall call;
+    Values values;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      values.push_back(gradient ? bench_leaf(shapes[i], i + 1) : bench_values(shapes[i], i + 1));
+      call.inputs.emplace_back(std::string(1, static_cast<char>('a' + i)), values.back());
+    }
+    call.forward = [=] { return f(values); };
+    call.gradient = gradient;
+    return call;
+  };
+  return {op, bench_shape(shapes[0]), size, make};
+}
+
+OpCase indexed_case(const char* op, const char* size, const std::string& shape, const Dims& table, const Dims& ids,
+                    int64_t limit, const std::function<Tensor(const Tensor& table, const Tensor& ids)>& f) {
+  const auto make = [=] {
+    const Tensor x = bench_leaf(table, 1), index = bench_ids(ids, limit, 2);
+    return OpCall{{{"a", x}, {"ids", index}}, [=] { return f(x, index); }, true};
+  };
+  return {op, shape, size, make};
+}
+
 namespace {
 
-constexpr int64_t kWidth = 4096, kVocabulary = 32000;
+constexpr int64_t kWidth = kBenchWidth, kVocabulary = 32000;
 
 // Elements of a tensor that no cache holds: as large as the last one, within reason.
 int64_t memory_elements() {
@@ -35,42 +70,6 @@ int64_t memory_elements() {
   const int64_t cache = std::clamp<int64_t>(::sysconf(_SC_LEVEL3_CACHE_SIZE), int64_t{64} << 20, int64_t{512} << 20);
   const int64_t machine = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   return std::max<int64_t>(kWidth * 64, std::min(cache, machine / 32) / 4 / kWidth * kWidth);
-}
-
-Tensor leaf(const Dims& size, uint64_t seed) {
-  return bench_values(size, seed, Category::kParameter).set_requires_grad();
-}
-
-using Values = std::vector<Tensor>;
-using Forward = std::function<Tensor(const Values&)>;
-
-// A function of f32 tensors named a, b, c ... that all get gradients.
-OpCase function(const char* op, const char* size, const std::vector<Dims>& shapes, const Forward& f,
-                bool gradient = true) {
-  const auto make = [=] {
-    OpCall call;
-    Values values;
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      values.push_back(gradient ? leaf(shapes[i], i + 1) : bench_values(shapes[i], i + 1));
-      call.inputs.emplace_back(std::string(1, static_cast<char>('a' + i)), values.back());
-    }
-    call.forward = [=] { return f(values); };
-    call.gradient = gradient;
-    return call;
-  };
-  std::string shape;
-  for (int i = 0; i < shapes[0].rank; ++i) shape += (i > 0 ? " x " : "") + std::to_string(shapes[0][i]);
-  return {op, shape, size, make};
-}
-
-// One input tensor of floats and one of ids.
-OpCase indexed(const char* op, const char* size, const std::string& shape, const Dims& table, const Dims& ids,
-               int64_t limit, const std::function<Tensor(const Tensor& table, const Tensor& ids)>& f) {
-  const auto make = [=] {
-    const Tensor x = leaf(table, 1), index = bench_ids(ids, limit, 2);
-    return OpCall{{{"a", x}, {"ids", index}}, [=] { return f(x, index); }, true};
-  };
-  return {op, shape, size, make};
 }
 
 OpCase adamw_case(const char* size, int64_t rows) {
@@ -121,7 +120,7 @@ void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
   const int64_t n = elements / kWidth;
   const Dims x(n, kWidth), w(kWidth);
   const auto add_function = [&](const char* op, const std::vector<Dims>& shapes, const Forward& f,
-                                bool gradient = true) { all.push_back(function(op, size, shapes, f, gradient)); };
+                                bool gradient = true) { all.push_back(function_case(op, size, shapes, f, gradient)); };
   add_function("rms_norm", {x, w}, [](const Values& v) { return rms_norm(v[0], v[1]); });
   add_function("layer_norm", {x, w, w}, [](const Values& v) { return layer_norm(v[0], v[1], v[2]); });
   // Named so that --filter layer_norm takes that alone; the gradient that is timed is of y alone.
@@ -159,15 +158,15 @@ void add_rows(std::vector<OpCase>& all, const char* size, int64_t elements) {
       },
       false);
   all.push_back(adamw_case(size, n));
-  all.push_back(indexed("gather", size, str(x), x, Dims(n), n,
-                        [](const Tensor& t, const Tensor& ids) { return index_select(t, 0, ids); }));
+  all.push_back(indexed_case("gather", size, str(x), x, Dims(n), n,
+                             [](const Tensor& t, const Tensor& ids) { return index_select(t, 0, ids); }));
   const int64_t rows = std::max<int64_t>(1, elements / kVocabulary), tokens = elements / 512;
-  all.push_back(indexed("cross_entropy", size, fmt::format("{} x {}", rows, kVocabulary), Dims(rows, kVocabulary),
-                        Dims(rows), kVocabulary,
-                        [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
-  all.push_back(indexed("embedding", size, fmt::format("{} of {} x 512", tokens, kVocabulary), Dims(kVocabulary, 512),
-                        Dims(1, tokens), kVocabulary,
-                        [](const Tensor& t, const Tensor& ids) { return embedding(ids, t); }));
+  all.push_back(indexed_case("cross_entropy", size, fmt::format("{} x {}", rows, kVocabulary), Dims(rows, kVocabulary),
+                             Dims(rows), kVocabulary,
+                             [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
+  all.push_back(indexed_case("embedding", size, fmt::format("{} of {} x 512", tokens, kVocabulary),
+                             Dims(kVocabulary, 512), Dims(1, tokens), kVocabulary,
+                             [](const Tensor& t, const Tensor& ids) { return embedding(ids, t); }));
   add_function("rope", {Dims(1, tokens, 8, 64)}, [table = Tensor()](const Values& v) mutable {
     if (!table.defined()) table = rope_table(v[0].size(1), 64, 10000, 0, v[0].device());
     return rope(v[0], table, 0, RopeStyle::kHalfSplit);
@@ -197,19 +196,19 @@ OpCase packed_product(int64_t m, int64_t n) {
 void add_products(std::vector<OpCase>& all) {
   const Forward product = [](const Values& v) { return linear(v[0], v[1]); };
   for (const int64_t n : {512, 1024, 2048}) {
-    all.push_back(function("linear", "product", {Dims(n, n), Dims(n, n)}, product, n < 2048));
+    all.push_back(function_case("linear", "product", {Dims(n, n), Dims(n, n)}, product, n < 2048));
     all.back().shape = fmt::format("{0} x {0} x {0}", n);
   }
   for (const int64_t n : {1024, 2048})
     for (const int64_t m : {1, 2, 4, 8, 16, 32}) {
-      all.push_back(function("linear", "product", {Dims(m, n), Dims(n, n)}, product, false));
+      all.push_back(function_case("linear", "product", {Dims(m, n), Dims(n, n)}, product, false));
       all.back().shape = fmt::format("{0} x {1} x {1}", m, n);
       if (bench_place().device.kind == DeviceKind::kCpu) all.push_back(packed_product(m, n));
     }
   const Forward causal = [](const Values& v) { return attention(v[0], v[1], v[2], true); };
   const Dims many(1, 1024, 12, 64), one(1, 1, 12, 64);
-  all.push_back(function("attention", "product", {many, many, many}, causal));
-  all.push_back(function("attention", "product", {one, many, many}, causal, false));
+  all.push_back(function_case("attention", "product", {many, many, many}, causal));
+  all.push_back(function_case("attention", "product", {one, many, many}, causal, false));
 }
 
 // Loss and gradient over the logits, as training takes them a chunk of rows at a time. From the second call on the
@@ -243,12 +242,13 @@ OpCase bias_gradient_case(const char* size, int64_t rows, int64_t columns) {
 // second cache cannot hold.
 void add_large(std::vector<OpCase>& all, const char* size) {
   const int64_t rows = 32768, classes = 50304;
-  all.push_back(indexed("cross_entropy", size, fmt::format("{} x {}", rows, classes), Dims(rows, classes), Dims(rows),
-                        classes, [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
+  all.push_back(indexed_case("cross_entropy", size, fmt::format("{} x {}", rows, classes), Dims(rows, classes),
+                             Dims(rows), classes,
+                             [](const Tensor& t, const Tensor& ids) { return cross_entropy(t, ids); }));
   all.push_back(fused_cross_entropy_case(size, rows, classes));
   for (const int64_t columns : {768, 3072}) all.push_back(bias_gradient_case(size, 65536, columns));
   all.push_back(clipped_adamw_case(size, 1'560'000'000));
-  all.push_back(function("rope", size, {Dims(32, 4096, 16, 128)}, [table = Tensor()](const Values& v) mutable {
+  all.push_back(function_case("rope", size, {Dims(32, 4096, 16, 128)}, [table = Tensor()](const Values& v) mutable {
     if (!table.defined()) table = rope_table(v[0].size(1), 128, 10000, 0, v[0].device());
     return rope(v[0], table, 0, RopeStyle::kHalfSplit);
   }));
@@ -258,10 +258,13 @@ void add_large(std::vector<OpCase>& all, const char* size) {
 
 std::vector<OpCase> op_cases() {
   std::vector<OpCase> all;
-  add_rows(all, kBenchSizes[0], 64 * kWidth);
-  add_rows(all, kBenchSizes[1], memory_elements());
+  for (const auto& [size, elements] : {std::pair(kBenchSizes[0], 64 * kWidth), {kBenchSizes[1], memory_elements()}}) {
+    add_rows(all, size, elements);
+    add_tensor_cases(all, size, elements);
+  }
   all.push_back(fused_cross_entropy_case(kBenchSizes[0], 8, kVocabulary));
   add_products(all);
+  add_integer_products(all);
   if (bench_place().device.kind == DeviceKind::kCuda) add_large(all, kBenchSizes[3]);
   return all;
 }

@@ -195,24 +195,36 @@ Tensor bench_values(const Dims& size, uint64_t seed, Category category) {
   return bench_values(size, seed, category, the_place.dtype);
 }
 
-Tensor bench_values(const Dims& size, uint64_t seed, Category category, DType dtype) {
-  Tensor t = Tensor::empty(size, dtype, the_place.device, category);
-  const int64_t n = t.numel(), piece = std::min<int64_t>(n, int64_t{1} << 18);
+namespace {
+
+constexpr int64_t kMadeOnHost = int64_t{1} << 18;  // the rest is copies of it, made where the tensor lies
+
+// t with the values of the first elements again and again.
+void repeat_first(const Tensor& t, const Tensor& first) {
   const auto part = [&](int64_t begin, int64_t count) { return t.alias(Dims(count), Dims(1), begin); };
-  std::vector<float> first(static_cast<size_t>(piece));
-  for (int64_t i = 0; i < piece; ++i)
-    first[static_cast<size_t>(i)] = uniform_from_u32(random_u32(seed, 0, static_cast<uint64_t>(i))) - 0.5f;
-  if (n > 0) copy_(part(0, piece), Tensor::from(first, Dims(piece)));
-  for (int64_t done = piece; done < n; done *= 2)  // where the tensor lies
+  const int64_t n = t.numel(), piece = first.numel();
+  if (n > 0) copy_(part(0, piece), first);
+  for (int64_t done = piece; done < n; done *= 2)
     copy_(part(done, std::min(done, n - done)), part(0, std::min(done, n - done)));
+}
+
+}  // namespace
+
+Tensor bench_values(const Dims& size, uint64_t seed, Category category, DType dtype) {
+  const Tensor t = Tensor::empty(size, dtype, the_place.device, category);
+  std::vector<float> first(static_cast<size_t>(std::min(t.numel(), kMadeOnHost)));
+  for (size_t i = 0; i < first.size(); ++i) first[i] = uniform_from_u32(random_u32(seed, 0, i)) - 0.5f;
+  repeat_first(t, Tensor::from(first, Dims(static_cast<int64_t>(first.size()))));
   return t;
 }
 
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed) {
-  std::vector<int32_t> ids(static_cast<size_t>(size.numel()));
-  for (size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<int32_t>(random_below(seed, 0, i, static_cast<uint64_t>(limit)));
-  return to(Tensor::from(ids, size), the_place.device);
+  const Tensor t = Tensor::empty(size, DType::kI32, the_place.device);
+  std::vector<int32_t> first(static_cast<size_t>(std::min(t.numel(), kMadeOnHost)));
+  for (size_t i = 0; i < first.size(); ++i)
+    first[i] = static_cast<int32_t>(random_below(seed, 0, i, static_cast<uint64_t>(limit)));
+  repeat_first(t, Tensor::from(first, Dims(static_cast<int64_t>(first.size()))));
+  return t;
 }
 
 ReadProbe::ReadProbe(int64_t bytes, Device device)

@@ -65,7 +65,7 @@ std::vector<OpResult> worst_ops(const std::vector<OpResult>& results, size_t cou
 Json op_json(const OpResult& result);
 
 // Numbers in [-1/2, 1/2) at the place of the bench, the same for the same arguments; large tensors repeat the first
-// mebibyte. Of the bench's dtype unless one is given.
+// mebibyte, ids too. Of the bench's dtype unless one is given.
 Tensor bench_values(const Dims& size, uint64_t seed, Category category = Category::kActivation);
 Tensor bench_values(const Dims& size, uint64_t seed, Category category, DType dtype);
 Tensor bench_ids(const Dims& size, int64_t limit, uint64_t seed);

@@ -50,7 +50,8 @@ def test_bench_ops(tally):
     words = ["bench", "ops", "--sizes", "cache", "--seconds", 0, "--rounds", 1]
     lines = [json.loads(line) for line in tally.run(*words, "--filter", "norm", "softmax", "--json").splitlines()]
     assert [(r["op"], r["phase"]) for r in lines[:2]] == [("rms_norm", "forward"), ("rms_norm_backward", "backward")]
-    assert {r["case"] for r in lines} == {"rms_norm", "layer_norm", "softmax"}
+    cases = {r["case"] for r in lines}
+    assert {"rms_norm", "layer_norm", "softmax"} <= cases and all("norm" in c or "softmax" in c for c in cases), cases
     for r in lines:
         assert r["seconds"] > 0 and r["share_of_roof"] > 0 and r["bytes_read"] > 0, r
     text = tally.run(*words, "--filter", "adamw", "--save", "values.safetensors")

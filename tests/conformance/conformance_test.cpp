@@ -10,6 +10,9 @@
 
 namespace tally::conformance {
 
+// A parameter's name where tests are listed.
+void PrintTo(const Case& c, std::ostream* out) { *out << c.id; }
+
 std::vector<double> numbers(const Json& array) {
   std::vector<double> out;
   for (const Json& x : array.as_array()) out.push_back(x.as_double());

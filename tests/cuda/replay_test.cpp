@@ -3,8 +3,8 @@
 
 #include "tally/base/error.h"
 #include "tally/base/rng.h"
-#include "tally/core/tape.h"
 #include "tally/core/memory.h"
+#include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
 #include "tally/train/step.h"
