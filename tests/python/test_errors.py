@@ -124,3 +124,10 @@ def test_switches_of_recording_as_a_call_and_without_brackets():
     with tally.no_grad():
         assert tally.enable_grad(tally.is_grad_enabled)()
     assert tally.is_grad_enabled()
+
+
+def test_shifts_of_a_number_and_expand_past_int64():
+    x = tally.tensor([1, 2], dtype=tally.int8)
+    assert (2 << x).tolist() == [4, 8] and (8 >> x).tolist() == [4, 2] and (2 << x).dtype is tally.int8
+    with pytest.raises(RuntimeError, match="too many elements"):
+        tally.zeros(1).expand(1 << 40, 1 << 40)
