@@ -168,6 +168,7 @@ for i in range(calls):
             raise SystemExit(f"{name}: {e}")
     if i % 100 == 0:
         _C.set_grad_mode(True)
+_C.set_grad_mode(True)
 x = tally.ones(3, requires_grad=True)
 (x * 2).sum().backward()
 assert x.grad.tolist() == [2, 2, 2], "the module no longer works"
