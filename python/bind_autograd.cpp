@@ -180,7 +180,10 @@ HookHandle hook(const Tensor& x, nb::object f) {
   return register_hook(x, [held = Held(std::move(f))](const Tensor& gradient) {
     nb::gil_scoped_acquire lock;
     const nb::object result = held.get()(gradient);
-    return result.is_none() ? Tensor{} : nb::cast<Tensor>(result);
+    if (result.is_none()) return Tensor{};
+    if (!nb::isinstance<Tensor>(result))
+      fail_type("hook: returned a {}; a tensor or None is expected", nb::str(result.type()).c_str());
+    return nb::cast<Tensor>(result);
   });
 }
 

@@ -66,8 +66,8 @@ void bind_operators(nb::module_&, TensorClass& c) {
   pair<bitwise_and>(c, "__and__", "__rand__");
   pair<bitwise_or>(c, "__or__", "__ror__");
   pair<bitwise_xor>(c, "__xor__", "__rxor__");
-  pair<bitwise_left_shift>(c, "__lshift__", nullptr);
-  pair<bitwise_right_shift>(c, "__rshift__", nullptr);
+  pair<bitwise_left_shift>(c, "__lshift__", "__rlshift__");
+  pair<bitwise_right_shift>(c, "__rshift__", "__rrshift__");
   pair<eq>(c, "__eq__", nullptr), pair<ne>(c, "__ne__", nullptr);
   pair<lt>(c, "__lt__", nullptr), pair<le>(c, "__le__", nullptr);
   pair<gt>(c, "__gt__", nullptr), pair<ge>(c, "__ge__", nullptr);

@@ -26,14 +26,22 @@ class _Switch(contextlib.ContextDecorator):
         return False
 
 
-class no_grad(_Switch):
+class _BareSwitch(_Switch):
+    """A switch without arguments, which also decorates without brackets: @no_grad."""
+
+    def __new__(cls, function=None):
+        made = super().__new__(cls)
+        return made if function is None else cls()(function)
+
+
+class no_grad(_BareSwitch):
     """with no_grad(): or @no_grad(): ops are not recorded."""
 
     def _mode(self):
         return False
 
 
-class enable_grad(_Switch):
+class enable_grad(_BareSwitch):
     """with enable_grad(): ops are recorded again inside no_grad()."""
 
     def _mode(self):
@@ -41,11 +49,24 @@ class enable_grad(_Switch):
 
 
 class set_grad_enabled(_Switch):
-    """with set_grad_enabled(mode): ops are recorded if mode is true."""
+    """set_grad_enabled(mode): ops are recorded if mode is true, from now on or, in with or as a decorator, within."""
 
     def __init__(self, mode):
         super().__init__()
         self._wanted = bool(mode)
+        self._before = _C.set_grad_mode(self._wanted)
+
+    def __enter__(self):
+        super().__enter__()
+        self._held.stack[-1] = self._before
+        return self
+
+    def __call__(self, function):
+        _C.set_grad_mode(self._before)
+        return super().__call__(function)
+
+    def _recreate_cm(self):  # for each call of a decorated function
+        return type(self)(self._wanted)
 
     def _mode(self):
         return self._wanted

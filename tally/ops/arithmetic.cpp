@@ -1,5 +1,6 @@
 #include "tally/ops/arithmetic.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -217,10 +218,19 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> h
   const DType dtype = common_type("clamp", {x, low.value_or(*(low ? low : high)), high.value_or(*(high ? high : low))});
   if (is_floating(dtype)) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    if ((low && std::isnan(low->real())) || (high && std::isnan(high->real()))) return mul(converted(x, dtype), kNaN);
     return unary(UnaryOp::kClamp, converted(x, dtype), low ? low->real() : -kInfinity, high ? high->real() : kInfinity);
   }
-  const Tensor y = low ? integer(IntegerOp::kMaximum, x, *low, dtype) : converted(x, dtype);
-  return high ? integer(IntegerOp::kMinimum, y, *high, dtype) : y;
+  const auto within = [dtype](const Scalar& bound) {  // the nearest number that dtype has: -1 is 0 for u8
+    if (dtype == DType::kBool || bound.is_bool()) return bound;
+    const int bits = static_cast<int>(8 * item_size(dtype));
+    const bool is_unsigned = dtype == DType::kU8 || dtype == DType::kU16;
+    const int64_t most = is_unsigned ? (int64_t{1} << bits) - 1 : INT64_MAX >> (64 - bits);
+    return Scalar(std::clamp(bound.whole(), is_unsigned ? int64_t{0} : -most - 1, most));
+  };
+  const Tensor y = low ? integer(IntegerOp::kMaximum, x, within(*low), dtype) : converted(x, dtype);
+  return high ? integer(IntegerOp::kMinimum, y, within(*high), dtype) : y;
 }
 
 namespace {

@@ -141,10 +141,13 @@ Tensor broadcast_to(const Tensor& x, const Dims& size) {
 Tensor expand(const Tensor& x, const Dims& size) {
   Dims full = size;
   if (full.rank < x.dim()) fail("expand: {} has more axes than {}", str(x.sizes()), str(size));
+  double elements = 1;
   for (int i = 0; i < full.rank; ++i) {
     const int from = i - (full.rank - x.dim());
     if (full[i] == -1 && from >= 0) full[i] = x.sizes()[from];
     if (full[i] < 0) fail("expand: size {} is not allowed at axis {} of {}", full[i], i, str(size));
+    if (full[i] > 0 && (elements *= static_cast<double>(full[i])) >= 0x1p63)
+      fail("expand: a tensor of shape {} has too many elements", str(full));
   }
   return broadcast_to(x, full);
 }

@@ -85,3 +85,49 @@ def test_empty_tensors():
         x.max()
     with pytest.raises(IndexError):
         x[0]
+
+
+def test_a_hook_that_returns_no_tensor_is_a_type_error():
+    x = tally.ones(3, requires_grad=True)
+    x.register_hook(lambda g: 5)
+    with pytest.raises(TypeError, match="hook: returned"):
+        (x * 2).sum().backward()
+
+
+def test_clamp_outside_the_dtype_and_nan():
+    x = tally.tensor([1, 2, 3], dtype=tally.uint8)
+    assert x.clamp(-1, 2).tolist() == [1, 2, 2] and x.clamp(2, 300).tolist() == [2, 2, 3]
+    assert x.to(tally.int8).clamp(-1000, 1000).tolist() == [1, 2, 3]
+    assert tally.tensor([1 << 40]).clamp(0, 1 << 62).tolist() == [1 << 40]
+    nan = float("nan")
+    for low, high in ((nan, 2), (0, nan)):
+        assert tally.isnan(tally.tensor([1., nan, 3]).clamp(low, high)).all()
+
+
+def test_switches_of_recording_as_a_call_and_without_brackets():
+    try:
+        tally.set_grad_enabled(False)
+        assert not tally.is_grad_enabled()
+        with tally.set_grad_enabled(True):
+            assert tally.is_grad_enabled()
+        assert not tally.is_grad_enabled()
+    finally:
+        tally.set_grad_enabled(True)
+
+    @tally.set_grad_enabled(False)
+    def off():
+        return tally.is_grad_enabled()
+
+    assert tally.is_grad_enabled()
+    assert not off() and tally.is_grad_enabled() and not off()
+    assert not tally.no_grad(tally.is_grad_enabled)()
+    with tally.no_grad():
+        assert tally.enable_grad(tally.is_grad_enabled)()
+    assert tally.is_grad_enabled()
+
+
+def test_shifts_of_a_number_and_expand_past_int64():
+    x = tally.tensor([1, 2], dtype=tally.int8)
+    assert (2 << x).tolist() == [4, 8] and (8 >> x).tolist() == [4, 2] and (2 << x).dtype is tally.int8
+    with pytest.raises(RuntimeError, match="too many elements"):
+        tally.zeros(1).expand(1 << 40, 1 << 40)
