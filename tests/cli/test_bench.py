@@ -51,9 +51,9 @@ def test_bench_ops(tally):
     lines = [json.loads(line) for line in tally.run(*words, "--filter", "norm", "softmax", "--json").splitlines()]
     assert [(r["op"], r["phase"]) for r in lines[:2]] == [("rms_norm", "forward"), ("rms_norm_backward", "backward")]
     cases = {r["case"] for r in lines}
-    assert {"rms_norm", "layer_norm", "softmax"} <= cases and all("norm" in c or "softmax" in c for c in cases), cases
+    assert {"rms_norm", "layer_norm", "softmax"} <= cases
     for r in lines:
-        assert r["seconds"] > 0 and r["share_of_roof"] > 0 and r["bytes_read"] > 0, r
+        assert r["seconds"] > 0 and r["share_of_roof"] > 0 and r["bytes_read"] + r["bytes_written"] > 0, r
     text = tally.run(*words, "--filter", "adamw", "--save", "values.safetensors")
     assert "adamw 64 x 4096" in text and "furthest from the roof: adamw" in text
     header = (tally.folder / "values.safetensors").read_bytes()
