@@ -103,6 +103,19 @@ void add_order(std::vector<OpCase>& all, const char* size, const Dims& x) {
   all.push_back(function_case("topk", size, {x}, [](const Values& v) { return topk(v[0], kTop).values; }));
 }
 
+// The check of class numbers, which the losses make on a card.
+OpCase find_outside_case(const char* size, int64_t n) {
+  const auto make = [=] {
+    const Tensor ids = bench_ids(Dims(n), kClasses, 1), found = Tensor::empty(Dims(1), DType::kI64, ids.device());
+    const auto forward = [=] {
+      launch(&Kernels::find_outside, FindOutsideArgs{ids.raw(), found.raw(), kClasses, -100});
+      return found;
+    };
+    return OpCall{{{"ids", ids}}, forward, false};
+  };
+  return {"class numbers", std::to_string(n), size, make};
+}
+
 void add_places(std::vector<OpCase>& all, const char* size, const Dims& x) {
   all.push_back(indexed_case("scatter", size, bench_shape(x), x, x, x[1],
                              [](const Tensor& t, const Tensor& ids) { return scatter(t, 1, ids, t); }));
@@ -119,19 +132,6 @@ void add_places(std::vector<OpCase>& all, const char* size, const Dims& x) {
   all.push_back(function_case("conv1d, depthwise", size,
                               {Dims(1, kChannels, x.numel() / kChannels), Dims(kChannels, 1, kTaps)},
                               [](const Values& v) { return conv1d(v[0], v[1], {}, 1, kTaps - 1, 1, kChannels); }));
-}
-
-// The check of class numbers, which the losses make on a card.
-OpCase find_outside_case(const char* size, int64_t n) {
-  const auto make = [=] {
-    const Tensor ids = bench_ids(Dims(n), kClasses, 1), found = Tensor::empty(Dims(1), DType::kI64, ids.device());
-    const auto forward = [=] {
-      launch(&Kernels::find_outside, FindOutsideArgs{ids.raw(), found.raw(), kClasses, -100});
-      return found;
-    };
-    return OpCall{{{"ids", ids}}, forward, false};
-  };
-  return {"class numbers", std::to_string(n), size, make};
 }
 
 void add_quantization(std::vector<OpCase>& all, const char* size, const Dims& x) {
