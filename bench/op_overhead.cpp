@@ -1,8 +1,8 @@
 // What a call costs beside its kernel: chains of 1,000 adds of scalars with and without autograd, and einsums of two
 // operands beside the product that one writes by hand.
 //   op_overhead [threads] [rounds]        a JSON line for each chain and pattern
-// In a round every chain and both programs of every pattern have their turn; `ns` and `seconds` are medians of the
-// rounds, `fastest` the least. Results are compared before anything is timed.
+// Chains take turns, a round each; the two programs of a pattern, call by call. `ns`, `seconds` and `by_hand` are
+// medians, `fastest` the least. Results are compared before anything is timed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -139,10 +139,10 @@ void measure_pattern(const Pattern& p, int threads, int rounds) {
   const std::function<void()> by_hand = [&] { want = p.by_hand(a, b); };
   ours(), by_hand();
   if (!allclose(y, want, 1e-4, 1e-4)) fail("einsum {} is not the product by hand", p.text);
-  const int64_t calls = calls_for(by_hand);
+  const int64_t pairs = rounds * calls_for(by_hand);
   std::vector<double> times[2];
-  for (int round = 0; round < rounds; ++round)
-    for (const int i : {round % 2, 1 - round % 2}) times[i].push_back(seconds_of(i == 0 ? ours : by_hand, calls));
+  for (int64_t pair = 0; pair < pairs; ++pair)  // single calls in turn: a disturbance meets both
+    for (const int64_t i : {pair % 2, 1 - pair % 2}) times[i].push_back(seconds_of(i == 0 ? ours : by_hand, 1));
   fmt::print(R"({{"contest": "einsum", "pattern": "{}", "threads": {}, "seconds": {:.9f}, "by_hand": {:.9f}, )"
              R"("fastest": {:.9f}, "fastest_by_hand": {:.9f}, "ratio": {:.4f}}})"
              "\n",

@@ -1,6 +1,7 @@
 // Axes are of four kinds: batch (in both, kept), inner (in both, summed), rows (of a alone), columns (of b alone).
 // Without inner axes the pair is an element-wise product of broadcast views. Else a is seen as (B, M, K) and b as
-// (B, K, N), every kind merged to one axis: a view where its axes lie one behind the other in memory, else a copy.
+// (B, K, N), every kind merged to one axis: a view where its axes lie one behind the other in memory, else a copy. A
+// batch that does not merge in both stays several axes, which matmul() walks over.
 // a and b may name batch and inner axes in different orders: all four combinations are tried, and that with the fewest
 // elements to copy, were both contiguous, is taken. So the order of every sum, and with it every bit of results and
 // gradients, depends on pattern and shapes alone, never on strides.
@@ -69,8 +70,18 @@ Dims joined(const Dims& a, const Dims& b) {
   return all;
 }
 
-// x with axes `first`, `second`, `third` merged to one axis each; without the first where `flat`.
-Tensor merged(const Labelled& x, const Dims& first, const Dims& second, const Dims& third, bool flat) {
+// How many axes each axis of a batch of matrices is made of; apart: of the batch, one.
+Dims parts_of(int batch, int rows, int columns, bool apart) {
+  if (!apart) return batch == 0 ? Dims(rows, columns) : Dims(batch, rows, columns);
+  Dims parts;
+  for (int i = 0; i < batch; ++i) parts[parts.rank++] = 1;
+  parts[parts.rank++] = rows, parts[parts.rank++] = columns;
+  return parts;
+}
+
+// x with axes `first`, `second`, `third` merged to one axis each, or `first` left as it is; without it where it is
+// none.
+Tensor merged(const Labelled& x, const Dims& first, const Dims& second, const Dims& third, bool apart) {
   AxisMove move;
   move.split = x.tensor.sizes();
   move.parts.rank = x.axes.rank;
@@ -81,7 +92,7 @@ Tensor merged(const Labelled& x, const Dims& first, const Dims& second, const Di
     move.from[i] = x.place(order[i]);
     move.full[i] = size_of(x, order[i]);
   }
-  move.merged = flat ? Dims(second.rank, third.rank) : Dims(first.rank, second.rank, third.rank);
+  move.merged = parts_of(first.rank, second.rank, third.rank, apart);
   const Tensor y = move_axes(x.tensor, move);
   if (target_of(y.device()) != DeviceKind::kCuda) return y;
   // cuBLASLt takes matrices with one contiguous axis and rows apart; others would go to a slow kernel.
@@ -201,10 +212,11 @@ Labelled contract(const Labelled& a, const Labelled& b, AxisMask keep, const Dim
   if (!columns || (rows && ends_with_rows)) return contract(b, a, keep, order);
 
   const Order o = choose_order(a, b, keep);
-  const bool flat = o.batch.rank == 0;
   const Dims none;
-  const Tensor x = merged(a, o.lifted_b ? none : o.batch, o.rows, o.inner, flat || o.lifted_b);
-  const Tensor y = merged(b, o.lifted_a ? none : o.batch, o.inner, o.columns, flat || o.lifted_a);
+  const bool apart =
+      !o.lifted_a && !o.lifted_b && (!merges(a, o.batch) || !merges(b, o.batch)) && o.batch.rank + 2 <= kMaxRank;
+  const Tensor x = merged(a, o.lifted_b ? none : o.batch, o.rows, o.inner, apart);
+  const Tensor y = merged(b, o.lifted_a ? none : o.batch, o.inner, o.columns, apart);
   const Tensor product = matmul(x, y);  // (B, M, N)
   const Labelled& batch_of = o.lifted_b ? b : a;
 
@@ -214,7 +226,7 @@ Labelled contract(const Labelled& a, const Labelled& b, AxisMask keep, const Dim
   move.split.rank = axes.rank;
   for (int i = 0; i < axes.rank; ++i)
     move.split[i] = size_of(i < o.batch.rank ? batch_of : i < o.batch.rank + o.rows.rank ? a : b, axes[i]);
-  move.parts = flat ? Dims(o.rows.rank, o.columns.rank) : Dims(o.batch.rank, o.rows.rank, o.columns.rank);
+  move.parts = parts_of(o.batch.rank, o.rows.rank, o.columns.rank, apart);
   move.from.rank = move.full.rank = move.merged.rank = axes.rank;
   const Labelled made{product, axes};
   for (int i = 0; i < axes.rank; ++i) {

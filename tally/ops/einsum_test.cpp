@@ -238,9 +238,10 @@ TEST(Einsum, CopiesOnlyWhereStridesForceIt) {
       {"i,j->ij", Dims(4), Dims(5), 0, 1},                          // outer product
       {"ij,ij->ij", Dims(4, 5), Dims(4, 5), 0, 1},                  // element by element
       {"ij,j->ij", Dims(4, 5), Dims(5), 0, 1},
-      {"b t h d, b s h d -> b h t s", Dims(2, 3, 4, 5), Dims(2, 6, 4, 5), 2, 3},  // (b h) of neither can be one axis
-      {"ij,j->i", Dims(4, 5), Dims(5), 0, 1},                                     // a row times a matrix
-      {"b i, b i -> b", Dims(4, 5), Dims(4, 5), 0, 2},                            // product, then sum
+      {"b t h d, b s h d -> b h t s", Dims(2, 3, 4, 5), Dims(2, 6, 4, 5), 0, 2},  // b and h do not merge
+      {"b h t s, b s h d -> b t h d", Dims(2, 4, 3, 6), Dims(2, 6, 4, 5), 0, 2},
+      {"ij,j->i", Dims(4, 5), Dims(5), 0, 1},           // a row times a matrix
+      {"b i, b i -> b", Dims(4, 5), Dims(4, 5), 0, 2},  // product, then sum
       {"b i j, j b i -> b", Dims(2, 3, 4), Dims(4, 2, 3), 0, 2},
       {"ij,jk->ik", Dims(4, 0), Dims(0, 6), 0, 1},
   };
