@@ -1,7 +1,8 @@
-// Three ways, from shapes only. One input channel a group: kernels (conv_kernels.h). One axis and many channels: a
-// product a tap, y += W[tap] x[.., shifted], of views of x. Else windows are copied to columns, some images at a time
-// (im2col: Chellapilla et al. 2006, "High performance convolutional neural networks for document processing"), for one
-// product.
+// Four ways, from shapes and device only. One input channel a group: kernels (conv_kernels.h). One axis and many
+// channels: a product a tap, y += W[tap] x[.., shifted], of views of x. Images of many channels at stride 1 on the CPU:
+// the same of padded images, whose rows follow each other, into results as wide as these. Else windows are copied to
+// columns, some images at a time (im2col: Chellapilla et al. 2006, "High performance convolutional neural networks for
+// document processing"), for one product.
 #include "tally/ops/conv.h"
 
 #include <algorithm>
@@ -29,6 +30,10 @@ struct Conv {
   bool depthwise() const { return w.sizes()[1] == 1 && groups == x.sizes()[1]; }
   bool by_taps() const {  // deep enough that a tap is a product worth its launch
     return x.sizes()[2] == 1 && w.sizes()[2] == 1 && axis(0).padding == 0 && w.sizes()[1] >= 32;
+  }
+  bool by_wide_taps() const {  // at most an eighth of every product is thrown away
+    return target_of(x.device()) == DeviceKind::kCpu && axis(0).stride == 1 && axis(1).stride == 1 &&
+           w.sizes()[1] >= 32 && 8 * (x.sizes()[3] + 2 * axis(1).padding - y.sizes()[3]) <= y.sizes()[3];
   }
 };
 
@@ -204,6 +209,44 @@ void over_columns(const Conv& c, const F& f) {
   }
 }
 
+Tensor bias_of_channels(const Tensor& bias, const Dims& y) {
+  return bias.alias(y, Dims(0, bias.strides()[0], 0, 0), bias.storage_offset());
+}
+
+// Images whose padded form and wide result are in memory at a time.
+int64_t wide_images_at_once(const Conv& c) {
+  const Dims padded = padded_size(c, 1);
+  const int64_t one = padded.numel() + c.y.sizes()[1] * c.y.sizes()[2] * padded[3];
+  return std::clamp<int64_t>((int64_t{1} << 19) / std::max<int64_t>(one, 1), 1, std::max<int64_t>(c.x.sizes()[0], 1));
+}
+
+// What stands in wide results between two rows of y is never read.
+void wide_taps_forward(const Conv& c, const Tensor& bias) {
+  NoGrad quiet;
+  const int64_t all = c.x.sizes()[0], at_once = wide_images_at_once(c), groups = c.groups;
+  const Dims size = padded_size(c, at_once), &w = c.w.sizes(), &d = c.w.strides(), &y = c.y.sizes();
+  Tensor padded = workspace(size, c.x.dtype(), c.x.device());
+  fill_(padded, 0.0);
+  const Tensor wide = workspace(Dims(at_once, y[1], y[2], size[3]), sums_of(c.x.dtype()), c.x.device());
+  const int64_t columns = (y[2] - 1) * size[3] + y[3];
+  for (int64_t first = 0; first < all; first += at_once) {
+    const int64_t images = std::min(at_once, all - first);
+    const Tensor from = some_images(padded, 0, images), to = some_images(wide, 0, images);
+    copy_(inside(c, from), some_images(c.x, first, images));
+    if (bias.defined()) copy_(to, bias_of_channels(bias, to.sizes()));
+    for (int64_t i = 0; i < w[2]; ++i)
+      for (int64_t j = 0; j < w[3]; ++j) {
+        const Tensor weight =
+            c.w.alias(Dims(images, groups, w[0] / groups, w[1]), Dims(0, d[0] * (w[0] / groups), d[0], d[1]),
+                      c.w.storage_offset() + i * d[2] + j * d[3]);
+        matmul_batched_(in_groups(to, groups, columns, 1, 0), weight,
+                        in_groups(from, groups, columns, 1, i * c.axis(0).dilation * size[3] + j * c.axis(1).dilation),
+                        bias.defined() || i + j > 0);
+      }
+    copy_(some_images(c.y, first, images), slice(to, 3, 0, y[3]));
+  }
+}
+
 void columns_forward(const Conv& c, bool onto) {
   NoGrad quiet;
   const Tensor w = contiguous(c.w.detach());
@@ -248,10 +291,6 @@ void columns_input(const Conv& c, const Tensor& g, const Tensor& dx) {
 
 // ---- the op
 
-Tensor bias_of_channels(const Tensor& bias, const Dims& y) {
-  return bias.alias(y, Dims(0, bias.strides()[0], 0, 0), bias.storage_offset());
-}
-
 void forward(const Conv& c, const Tensor& bias) {
   if (c.y.numel() == 0) return;
   if (c.depthwise()) {
@@ -259,6 +298,7 @@ void forward(const Conv& c, const Tensor& bias) {
     if (bias.defined()) args.bias = bias.raw();
     return launch(&Kernels::conv_depthwise, args);
   }
+  if (!c.by_taps() && c.by_wide_taps()) return wide_taps_forward(c, bias.defined() ? bias.detach() : bias);
   if (bias.defined()) copy_(c.y, bias_of_channels(bias, c.y.sizes()));
   c.by_taps() ? taps_forward(c, bias.defined()) : columns_forward(c, bias.defined());
 }

@@ -1,5 +1,7 @@
 #include "tally/ops/conv.h"
 
+#include "tally/ops/allclose.h"
+#include "tally/ops/arithmetic.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/conv_kernels.h"
 #include "tally/ops/elementwise.h"
@@ -202,6 +204,32 @@ TEST(Conv, PlanIsTheRun) {
   }
   EXPECT_EQ(costs[0].matmul_flops, costs[1].matmul_flops);
   EXPECT_EQ(peak[0], peak[1]);
+}
+
+// Images of many channels: products of padded images, against one channel's products at a time.
+TEST(Conv, ManyChannels) {
+  for (const auto& [groups, taps, padding, dilation] :
+       {std::tuple(1, 3, 1, 1), {1, 1, 0, 1}, {2, 3, 2, 2}, {1, 2, 1, 1}})
+    for (const DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
+      const int64_t in = 32 * groups, out = 4 * groups;
+      const auto make = [&](const Dims& size, uint64_t seed) {
+        return to(random_tensor({size}, DType::kF32, seed), t);
+      };
+      const Tensor x = make(Dims(3, in, 9, 40), 1), w = make(Dims(out, 32, taps, taps), 2), bias = make(Dims(out), 3);
+      for (const Tensor& b : {bias, Tensor{}}) {
+        const Tensor y = to(conv2d(x, w, b, 1, padding, dilation, groups), DType::kF64);
+        const auto f64 = [](const Tensor& v) { return v.defined() ? to(v, DType::kF64) : v; };
+        Tensor sum;
+        for (int64_t c = 0; c < 32; ++c) {  // too shallow for that way
+          const auto channel = [&](const Tensor& v) { return slice(v, 1, c, kToEnd, 32); };
+          const Tensor part =
+              conv2d(channel(f64(x)), channel(f64(w)), c == 0 ? f64(b) : Tensor{}, 1, padding, dilation, groups);
+          sum = c == 0 ? part : add(sum, part);
+        }
+        EXPECT_TRUE(allclose(y, sum, t == DType::kBF16 ? 1e-2 : 1e-5, t == DType::kBF16 ? 5e-2 : 2e-5))
+            << groups << " " << taps << " " << name_of(t);
+      }
+    }
 }
 
 }  // namespace

@@ -451,5 +451,28 @@ TEST(Pinned, MemoryKeepsValues) {
   test::expect_error([] { pin_memory(Tensor::empty(Dims(2), DType::kF32, kMetaCpu)); }, "takes a tensor of the CPU");
 }
 
+// Operands that lie along another axis than the result are read by tiles: the same bits as those of contiguous ones.
+TEST(Elementwise, TurnedOperands) {
+  for (const DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+    for (const Dims& size : {Dims(37, 45), Dims(16, 64), Dims(8, 9), Dims(3, 40, 130), Dims(2, 9, 3, 70)}) {
+      const int last = size.rank - 1;
+      const auto make = [&](const Dims& d, uint64_t seed) {
+        return to(test::random_tensor({d}, DType::kF32, seed), t);
+      };
+      Dims turned = size, column = size;
+      std::swap(turned[last - 1], turned[last]);
+      column[last] = 1;
+      const Tensor a = make(size, 1), b = transpose(make(turned, 2), last - 1, last), c = make(column, 3);
+      const Tensor flat = contiguous(b), spread = contiguous(expand(c, size));
+      EXPECT_EQ(mul(a, b).to_vector(), mul(a, flat).to_vector()) << str(size);
+      EXPECT_EQ(sub(b, a).to_vector(), sub(flat, a).to_vector()) << str(size);
+      EXPECT_EQ(add(b, c).to_vector(), add(flat, spread).to_vector()) << str(size);
+      Tensor x = slice(transpose(make(turned, 4), last - 1, last), last, 1);
+      const std::vector<double> sum = add(contiguous(x), slice(a, last, 1)).to_vector();
+      add_(x, slice(a, last, 1));
+      EXPECT_EQ(x.to_vector(), sum) << str(size);
+    }
+}
+
 }  // namespace
 }  // namespace tally::test

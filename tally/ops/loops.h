@@ -104,7 +104,7 @@ TALLY_INLINE void for_tiles(const View (&views)[N], int axis, int64_t high, int6
   parallel_for(planes * down * across, (kGrainElements + high * wide - 1) / (high * wide),
                [&](int64_t begin, int64_t end) {
                  for (int64_t tile = begin; tile < end; ++tile) {
-                   const int64_t row = tile / across % down * high, column = tile % across * wide;
+                   const int64_t row = tile % down * high, column = tile / down % across * wide;
                    int64_t offset[N], rest = tile / across / down;
                    for (int k = 0; k < N; ++k)
                      offset[k] = row * views[k].stride.v[axis] + column * views[k].stride.v[last];
@@ -123,7 +123,7 @@ TALLY_INLINE void for_tiles(const View (&views)[N], int axis, int64_t high, int6
 [[maybe_unused]] static int turned_axis(const View& v) {
   constexpr int64_t kLeast = 8;
   const int last = v.size.rank - 1;
-  if (last < 1 || v.size.v[last] < kLeast || v.stride.v[last] == 0 || v.stride.v[last] == 1) return -1;
+  if (last < 1 || v.size.v[last] < kLeast || v.stride.v[last] <= 1) return -1;
   for (int axis = 0; axis < last; ++axis)
     if (v.stride.v[axis] == 1 && v.size.v[axis] >= kLeast) return axis;
   return -1;
@@ -208,7 +208,7 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
 template <class T>
 using BlockFormula = void (*)(const void* context, const T* const* in, T* const* out, int64_t n);
 
-// `columns` columns, `step` apart, of `rows` elements each, as rows of kTileColumns numbers, padded to whole vectors.
+// `columns` columns, `step` apart, of `rows` neighbours as rows of kTileColumns numbers, padded to whole vectors.
 constexpr int64_t kTileRows = 16, kTileColumns = 64;
 template <class T>
 __attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t step, int64_t rows, int64_t columns, T* to) {
@@ -239,7 +239,7 @@ __attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t step, 
     for (j = columns; j % kLanes != 0; ++j) to[i * kTileColumns + j] = 0;
 }
 
-// The same as map_blocks() by tiles: what is contiguous along `axis` and not along the last one is read along it.
+// The same as map_blocks() by tiles: inputs that turned_axis() says so of are read along `axis`.
 template <int kOut, int kIn, class T>
 __attribute__((noinline)) void map_tiles(const View (&views)[kOut + kIn], int axis, BlockFormula<T> formula,
                                          const void* context) {

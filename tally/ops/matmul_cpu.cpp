@@ -290,6 +290,14 @@ void multiply_task(const Product& p, int64_t row, int64_t rows, int64_t column, 
                                                                              columns - j, to.at(0, j), add, tile_bias);
         continue;
       }
+      if (rows <= kStreamRows && p.b.dtype == DType::kF32 && p.b.line == 1 && width == kColumns) {
+        const int panels = columns - j >= kWidePanels[rows] * kColumns ? kWidePanels[rows] : 1;
+        const Result at = to.at(0, j);
+        kRowsTable[rows][panels > 1](steps, a, reinterpret_cast<const float*>(p.b.at(column + j, k).data), p.b.step,
+                                     Tile{reinterpret_cast<float*>(at.data), at.row, add, tile_bias});
+        j += panels * kColumns;
+        continue;
+      }
       if (rows <= kStreamRows) {
         run_tile(to.at(0, j), rows, width, add, tile_bias,
                  [&](const Tile& t) { kStream[rows](steps, a, p.b.at(column + j, k), width, t); });

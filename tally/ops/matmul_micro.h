@@ -2,6 +2,7 @@
 // chain of fused multiply-adds in order of k. For matmul_cpu.cpp only.
 //  - micro<R>: R rows by kColumns columns, B packed, A packed or as its rows lie.
 //  - stream<R>: few rows, B as it lies; it is transposed on the way, a few steps at a time.
+//  - rows<R>: few rows, several panels of columns that lie next to each other as they lie.
 //  - wide<R>: few rows, several panels of a packed weight at a time, f32 or bf16, at the speed of memory.
 #pragma once
 
@@ -215,6 +216,23 @@ void wide(int64_t steps, const float* a, const PackedWeight<T>& b, int64_t colum
   sums.finish(t);
 }
 
+// kPanels panels of columns that lie next to each other, unpacked, over a block of K.
+template <int R, int kPanels>
+void rows(int64_t steps, const float* a, const float* b, int64_t pitch, const Tile& t) {
+  constexpr int kVectors = kPanels * kColumns / kLanes;
+  constexpr int64_t kAhead = 8;  // rows of B that memory is asked for early
+  Sums<R, kVectors, Vec> sums;
+  for (int64_t k = 0; k < steps; ++k, b += pitch) {
+    if (k + kAhead < steps)
+      for (int j = 0; j < kPanels * kColumns; j += 16) __builtin_prefetch(b + kAhead * pitch + j, 0, 3);
+    Vec y[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) y[j] = load(b + j * kLanes);
+    sums.step(StepsA{a + k * R, R}, y);
+  }
+  sums.finish(t);
+}
+
 // ---- by number of rows
 
 using Micro = void (*)(int64_t, const float*, int64_t, const PanelB&, const Tile&);
@@ -248,6 +266,12 @@ constexpr Wide<T> kWideTable[][2] = {{nullptr, nullptr},
                                      {wide<2, 1, T>, wide<2, kWide<2>, T>},
                                      {wide<3, 1, T>, wide<3, kWide<3>, T>},
                                      {wide<4, 1, T>, wide<4, kWide<4>, T>}};
+using Rows = void (*)(int64_t, const float*, const float*, int64_t, const Tile&);
+constexpr Rows kRowsTable[][2] = {{nullptr, nullptr},
+                                  {rows<1, 1>, rows<1, kWide<1>>},
+                                  {rows<2, 1>, rows<2, kWide<2>>},
+                                  {rows<3, 1>, rows<3, kWide<3>>},
+                                  {rows<4, 1>, rows<4, kWide<4>>}};
 constexpr int kWidePanels[] = {0, kWide<1>, kWide<2>, kWide<3>, kWide<4>};
 static_assert(kStreamRows == 4);
 

@@ -5,8 +5,6 @@
 #include <numeric>
 
 #include "tally/base/error.h"
-#include "tally/base/parallel.h"
-#include "tally/base/rng.h"
 #include "tally/core/number.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
@@ -63,29 +61,22 @@ TensorOptions like(const Tensor& x, const TensorOptions& options) {
   return all;
 }
 
-// Fisher and Yates' shuffle of 0 .. n - 1, in narrow numbers, which caches hold more of. Places to swap with are found
-// many at a time by all threads and asked of memory some swaps ahead.
+// Fisher and Yates' shuffle of 0 .. n - 1 into x, which holds 64 random bits for every place; in narrow numbers, of
+// which caches hold more. Places to swap with are asked of memory some swaps ahead.
 template <class T>
-void shuffle(Draw draw, int64_t n, int64_t* out) {
-  constexpr int64_t kPiece = 1 << 16, kAhead = 32;
-  std::vector<T> order(static_cast<size_t>(n)), place(static_cast<size_t>(std::min(n, kPiece)));
+void shuffle(int64_t n, int64_t* x) {
+  constexpr int64_t kAhead = 32;
+  std::vector<T> order(static_cast<size_t>(n)), place(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), T{0});
-  for (int64_t last = n - 1; last > 0; last -= kPiece) {
-    const int64_t count = std::min(last, kPiece);
-    parallel_for(count, 2048, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        const auto i = static_cast<uint64_t>(last - k);
-        place[static_cast<size_t>(k)] = static_cast<T>(random_below(draw.seed, draw.stream, i, i + 1));
-      }
-    });
-    const T *from = place.data(), *end = from + count;
-    T* at = order.data() + last;
-    for (; from < end; ++from, --at) {
-      if (from + kAhead < end) __builtin_prefetch(order.data() + from[kAhead], 1);
-      std::swap(*at, order[static_cast<size_t>(*from)]);
-    }
+  for (int64_t i = 0; i < n; ++i) {
+    const auto product = static_cast<unsigned __int128>(static_cast<uint64_t>(x[i])) * static_cast<uint64_t>(i + 1);
+    place[static_cast<size_t>(i)] = static_cast<T>(product >> 64);
   }
-  std::copy(order.begin(), order.end(), out);
+  for (int64_t i = n - 1; i > 0; --i) {
+    if (i >= kAhead) __builtin_prefetch(order.data() + place[static_cast<size_t>(i - kAhead)], 1);
+    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(place[static_cast<size_t>(i)])]);
+  }
+  std::copy(order.begin(), order.end(), x);
 }
 
 // Mass of N(0, 1) below x.
@@ -196,15 +187,15 @@ Tensor randperm(int64_t n, const TensorOptions& options, Generator& generator) {
   if (n < 0) fail("randperm: n = {} is negative", n);
   Tensor x = detail::made(Dims(n), options, DType::kI64, kCpu);
   if (n > 0) detail::require_fits("randperm", n - 1, x.dtype());
-  const Draw draw = next_draw(generator);
-  if (x.device().kind == DeviceKind::kMeta) return finished(std::move(x), options);
-  const Tensor host = x.device().kind == DeviceKind::kCpu && x.dtype() == DType::kI64
+  const bool meta = x.device().kind == DeviceKind::kMeta, on_cpu = target_of(x.device()) == DeviceKind::kCpu;
+  const Tensor host = on_cpu && x.dtype() == DType::kI64
                           ? x
-                          : Tensor::empty(Dims(n), DType::kI64, kCpu, Category::kWorkspace);
-  if (n <= INT32_MAX) {
-    shuffle<int32_t>(draw, n, host.data<int64_t>());
-  } else {
-    shuffle<int64_t>(draw, n, host.data<int64_t>());
+                          : Tensor::empty(Dims(n), DType::kI64, meta ? kMetaCpu : kCpu, Category::kWorkspace);
+  fill_with(host, args_of(host, RandomKind::kInteger, next_draw(generator)));  // a range of 0: all 64 bits
+  if (!meta && n <= INT32_MAX) {
+    shuffle<int32_t>(n, host.data<int64_t>());
+  } else if (!meta) {
+    shuffle<int64_t>(n, host.data<int64_t>());
   }
   if (!host.shares_storage(x)) copy_(x, host);
   return finished(std::move(x), options);

@@ -11,6 +11,7 @@
 #include "tally/base/rng.h"
 #include "tally/ops/allclose.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/launch.h"
 #include "tally/ops/op_test.h"
 #include "tally/ops/random_kernels.h"
 #include "tally/ops/view.h"
@@ -281,6 +282,25 @@ TEST(Random, Errors) {
   expect_error([] { bernoulli(full({2}, 1.5)); }, "the probability 1.5 is not in [0, 1]");
   expect_error([] { bernoulli(full({2}, 1)); }, "takes a float tensor, not i64");
   expect_error([] { bernoulli_(zeros({2}), NAN); }, "is not in [0, 1]");
+}
+
+// The vectors of the CPU's kernel against the formula of one element, to the bit.
+TEST(Random, VectorsHaveTheFormulasBits) {
+  const int64_t n = 3001;
+  for (const DType t : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16})
+    for (int kind = 0; kind < 5; ++kind) {
+      const Tensor x = empty({n}, {.dtype = t});
+      RandomArgs a = {};
+      a.out = x.raw(), a.p.size.rank = -1, a.kind = static_cast<RandomKind>(kind);
+      a.seed = 0x123456789ABCDEF, a.stream = (uint64_t{1} << 63) + 5;
+      a.a = 0.25, a.b = 1.5, a.low = -1, a.high = 1.75, a.low_mass = 0.01, a.mass = 0.98, a.first = -7, a.range = 900;
+      launch(&Kernels::random, a);
+      for (int64_t i = 0; i < n; ++i) {
+        const Random4 r = philox(a.seed, a.stream, static_cast<uint64_t>(a.words() ? i / 4 : i));
+        const uint64_t bits = random_bits(a, r, r.v[i % 4], a.a);
+        ASSERT_EQ(read_number(a.out.data, t, i), read_number(&bits, t, 0)) << name_of(t) << " " << kind << " " << i;
+      }
+    }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tally/ops/reduce_plain.h"
 
+#include <cmath>
 #include <limits>
 
 #include "tally/ops/backward.h"
@@ -241,6 +242,28 @@ TEST(ReducePlain, Errors) {
   expect_error([] { argmax(Tensor::empty(Dims(2)), 1); }, "argmax: axis 1");
   expect_error([] { argmax(Tensor{}); }, "argmax: an input is missing");
   expect_error([] { max(Tensor::empty(Dims(2), DType::kF8E5M2), 0); }, "max: does not take f8");
+}
+
+// Rows of f32 go by values, blocks with a NaN by keys: the first NaN, else the first extreme; -0 is 0.
+TEST(ReducePlain, PlacesInLongRows) {
+  for (const int64_t n : {5, 16, 511, 512, 513, 1300})
+    for (const int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      std::vector<float> v(static_cast<size_t>(n), -0.0f);
+      for (size_t i = 0; i < v.size(); i += 2) v[i] = 0.0f;
+      const auto places = [&] {
+        const Tensor x = Tensor::from(v, Dims(1, n));
+        return std::pair(argmax(x, 1).to_vector()[0], argmin(x, 1).to_vector()[0]);
+      };
+      EXPECT_EQ(places(), std::pair(0.0, 0.0));
+      const double place = static_cast<double>(at);
+      v[static_cast<size_t>(at)] = 3;
+      EXPECT_EQ(places(), std::pair(place, at == 0 ? 1.0 : 0.0));
+      v[static_cast<size_t>(at)] = -3;
+      EXPECT_EQ(places(), std::pair(at == 0 ? 1.0 : 0.0, place));
+      v[static_cast<size_t>(at)] = NAN;
+      if (at > 0) v[0] = INFINITY;
+      EXPECT_EQ(places(), std::pair(place, place)) << n << " " << at;
+    }
 }
 
 }  // namespace

@@ -68,19 +68,24 @@ void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int
   }
 }
 
-// kTogether rows side by side, each a chain of its own that would wait for its last addition alone.
+// kTogether rows side by side, each a chain of its own that would wait for its last addition alone; a cache line of a
+// row at a time, because lines of different rows may share a place in the cache.
 constexpr int kTogether = 8;
 template <class T>
 void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out)[kTogether], int64_t n,
               int64_t along_x, int64_t along_out) {
   using S = Sums<T>;
-  typename S::Number sum[kTogether] = {};
-  for (int64_t r = 0; r < n; ++r)
-#pragma GCC unroll 8
-    for (int i = 0; i < kTogether; ++i) {
-      sum[i] += S::load(x[i] + r * along_x);
-      S::store(out[i] + r * along_out, sum[i]);
-    }
+  constexpr int64_t kLine = 16;
+  typename S::Number sum[kTogether] = {}, value[kLine][kTogether];
+  for (int64_t r = 0; r < n; r += kLine) {
+    const int64_t m = n - r < kLine ? n - r : kLine;
+    for (int i = 0; i < kTogether; ++i)
+      for (int64_t j = 0; j < m; ++j) value[j][i] = S::load(x[i] + (r + j) * along_x);
+    for (int64_t j = 0; j < m; ++j)
+      for (int i = 0; i < kTogether; ++i) value[j][i] = sum[i] += value[j][i];
+    for (int i = 0; i < kTogether; ++i)
+      for (int64_t j = 0; j < m; ++j) S::store(out[i] + (r + j) * along_out, value[j][i]);
+  }
 }
 
 // f(column offsets in each view, m) over pieces of up to kColumns columns of the last axis; of rows when that is

@@ -89,5 +89,16 @@ TEST(Scan, Errors) {
   expect_error([] { cumprod(Tensor::empty(Dims(2), DType::kF8E4M3), 0); }, "cumprod: takes a float tensor");
 }
 
+// Rows run side by side, the last few alone: each has the bits of a row by itself.
+TEST(Scan, RowsSideBySide) {
+  for (const Dims& size : {Dims(19, 37), Dims(2, 8, 16), Dims(8, 1), Dims(17, 130)})
+    for (const DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kI32}) {
+      const Tensor x = to(mul(random_tensor({size}, DType::kF32, 3), 40), t), y = cumsum(x, -1);
+      const Tensor rows = reshape(x, Dims(-1, size[size.rank - 1])), sums = reshape(y, rows.sizes());
+      for (int64_t i = 0; i < rows.size(0); ++i)
+        EXPECT_EQ(select(sums, 0, i).to_vector(), cumsum(select(rows, 0, i), 0).to_vector()) << str(size);
+    }
+}
+
 }  // namespace
 }  // namespace tally::test
