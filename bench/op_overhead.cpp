@@ -29,16 +29,16 @@ using namespace tally;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kAdds = 1000;
-constexpr double kLeastSeconds = 0.01;  // of a measurement: a call is repeated to fill it
+constexpr double kLeastSeconds = 0.01;  // of a round of a program: as many calls as fill it
 
-double seconds_of(const std::function<void()>& f, int64_t calls) {
+double seconds_of(const std::function<void()>& f) {
   const auto start = Clock::now();
-  for (int64_t i = 0; i < calls; ++i) f();
-  return std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(calls);
+  f();
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 int64_t calls_for(const std::function<void()>& f) {
-  const double once = std::min(seconds_of(f, 1), seconds_of(f, 1));
+  const double once = std::min(seconds_of(f), seconds_of(f));
   return std::max<int64_t>(1, static_cast<int64_t>(kLeastSeconds / (once + 1e-9)));
 }
 
@@ -89,11 +89,10 @@ std::vector<Chain> chains() {
 
 void measure_chains(int rounds) {
   const std::vector<Chain> all = chains();
-  std::vector<int64_t> calls;
-  for (const Chain& c : all) calls.push_back(calls_for(c.run));
+  const int64_t turns = rounds * calls_for(all[0].run);
   std::vector<std::vector<double>> times(all.size());
-  for (int round = 0; round < rounds; ++round)
-    for (size_t i = 0; i < all.size(); ++i) times[i].push_back(seconds_of(all[i].run, calls[i]) * 1e9 / kAdds);
+  for (int64_t turn = 0; turn < turns; ++turn)
+    for (size_t i = 0; i < all.size(); ++i) times[i].push_back(seconds_of(all[i].run) * 1e9 / kAdds);
   for (size_t i = 0; i < all.size(); ++i)
     fmt::print(R"({{"contest": "overhead", "chain": "{}", "ops": {}, "ns": {:.1f}, "fastest": {:.1f}}})"
                "\n",
@@ -141,8 +140,8 @@ void measure_pattern(const Pattern& p, int threads, int rounds) {
   if (!allclose(y, want, 1e-4, 1e-4)) fail("einsum {} is not the product by hand", p.text);
   const int64_t pairs = rounds * calls_for(by_hand);
   std::vector<double> times[2];
-  for (int64_t pair = 0; pair < pairs; ++pair)  // single calls in turn: a disturbance meets both
-    for (const int64_t i : {pair % 2, 1 - pair % 2}) times[i].push_back(seconds_of(i == 0 ? ours : by_hand, 1));
+  for (int64_t pair = 0; pair < pairs; ++pair)
+    for (const int64_t i : {pair % 2, 1 - pair % 2}) times[i].push_back(seconds_of(i == 0 ? ours : by_hand));
   fmt::print(R"({{"contest": "einsum", "pattern": "{}", "threads": {}, "seconds": {:.9f}, "by_hand": {:.9f}, )"
              R"("fastest": {:.9f}, "fastest_by_hand": {:.9f}, "ratio": {:.4f}}})"
              "\n",

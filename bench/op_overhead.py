@@ -32,7 +32,7 @@ def rounds_of(program, options):
     return medians(found)
 
 
-def tables(figures, options):
+def tables(figures, options, load):
     lines = ["| 1,000 adds of scalars in a chain | an op |", "| --- | --- |"]
     lines += [f"| {name} | {ns:.0f} ns |" for (contest, name, _), ns in figures.items() if contest == "overhead"]
     lines += ["", "| einsum, 512^3 multiply-adds | einsum | by hand | einsum takes |", "|" + " --- |" * 4]
@@ -41,7 +41,8 @@ def tables(figures, options):
             lines.append(f"| {name} | {seconds * 1e6:.0f} us | {figures[contest, name, 'by_hand'] * 1e6:.0f} us | "
                          f"{figures[contest, name, 'ratio']:.3f} x |")
     return f"## The cost of a call\n\nC++, f32, {options.threads} threads, medians of {options.rounds} rounds. An add with its " \
-           "backward counts as one op. By hand: `matmul` of views.\n\n" + "\n".join(lines)
+           "backward counts as one op. By hand: `matmul` of views. Load average of the machine before the run: " \
+           f"{load:.1f}.\n\n" + "\n".join(lines)
 
 
 def misses(figures):
@@ -56,14 +57,15 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, help="op_overhead, built already")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    if os.getloadavg()[0] > 0.5:
-        say(f"the load average is {os.getloadavg()[0]:.1f}: other programs disturb these figures")
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        say(f"the load average is {load:.1f}: other programs disturb these figures")
     program = options.program or ROOT / "build" / "peers" / "op_overhead"
     if options.program is None:
         call(["cmake", "-S", ROOT / "bench", "-B", program.parent, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"], {})
         call(["cmake", "--build", program.parent, "--target", "op_overhead"], {})
     figures = rounds_of(program, options)
-    text = tables(figures, options)
+    text = tables(figures, options, load)
     print(text, flush=True)
     if options.write:
         measure.write("overhead", text, f"bench/op_overhead.py --rounds {options.rounds} --threads {options.threads}")
