@@ -63,7 +63,7 @@ void* take_node(size_t bytes) {
   return ::operator new(bytes);
 }
 
-void give_node(void* block, size_t bytes) {
+void give_node(void* block, [[maybe_unused]] size_t bytes) {
 #ifndef __SANITIZE_ADDRESS__
   if (const size_t c = NodeBlocks::class_of(bytes); c < NodeBlocks::kClasses && NodeBlocks::alive)
     if (node_blocks.give(block, c)) return;
