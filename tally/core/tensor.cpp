@@ -88,8 +88,11 @@ void Storage::drop_saved() {
 
 Dims contiguous_strides(const Dims& size) {
   Dims stride = size;
-  int64_t step = 1;
-  for (int i = size.rank - 1; i >= 0; --i) stride[i] = step, step *= size[i];
+  uint64_t step = 1;  // sizes beyond memory, which are refused later, may wrap
+  for (int i = size.rank - 1; i >= 0; --i) {
+    stride[i] = static_cast<int64_t>(step);
+    step *= static_cast<uint64_t>(size[i]);
+  }
   return stride;
 }
 
