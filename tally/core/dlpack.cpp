@@ -102,7 +102,8 @@ Tensor imported(const DLTensor& t, void* owner, void (*give_back)(void*)) {
     if (stride[i] < 0) fail_value("from_dlpack: axis {} has the negative stride {}; copy it first", i, stride[i]);
   }
   char* const data = static_cast<char*>(t.data) + t.byte_offset;
-  const bool empty = size.numel() == 0;
+  bool empty = false;  // without a product, which may be beyond an i64
+  for (int i = 0; i < t.ndim; ++i) empty = empty || size[i] == 0;
   if (!empty && t.data == nullptr) fail("from_dlpack: a tensor of shape {} without data", str(size));
   if (!empty && reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(item_size(dtype)) != 0)
     fail_value("from_dlpack: data at {} is not aligned for {}; copy it first", static_cast<void*>(data),
