@@ -4,6 +4,7 @@ import random
 
 import pytest
 import tally
+from cruncher import Cruncher, Linear
 from tally import nn
 
 
@@ -93,27 +94,6 @@ def test_A180_A181_slip_bounds_are_absolute():
 def test_A182_scores_are_divided_by_the_root():
     q, k = tally.randn(256, 64), tally.randn(256, 64)
     assert abs((q @ k.T / math.sqrt(64)).std().item() - 1) < 0.05
-
-
-class Linear(nn.Module):
-    def __init__(self, input_dim, output_dim):
-        super().__init__()
-        self.weight = nn.Parameter(tally.randn(input_dim, output_dim) / math.sqrt(input_dim))
-
-    def forward(self, x):
-        return x @ self.weight
-
-
-class Cruncher(nn.Module):
-    def __init__(self, dim, num_layers):
-        super().__init__()
-        self.layers = nn.ModuleList([Linear(dim, dim) for i in range(num_layers)])
-        self.final = Linear(dim, 1)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return self.final(x).squeeze(-1)
 
 
 def get_num_parameters(model):
