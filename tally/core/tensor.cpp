@@ -190,16 +190,16 @@ T Tensor::item() const {
   return to_vector<T>()[0];
 }
 
-template std::vector<bool> Tensor::to_vector() const;
-template std::vector<float> Tensor::to_vector() const;
-template std::vector<double> Tensor::to_vector() const;
-template std::vector<int32_t> Tensor::to_vector() const;
-template std::vector<int64_t> Tensor::to_vector() const;
-template bool Tensor::item() const;
-template float Tensor::item() const;
-template double Tensor::item() const;
-template int32_t Tensor::item() const;
-template int64_t Tensor::item() const;
+template std::vector<bool> Tensor::to_vector<bool>() const;
+template std::vector<float> Tensor::to_vector<float>() const;
+template std::vector<double> Tensor::to_vector<double>() const;
+template std::vector<int32_t> Tensor::to_vector<int32_t>() const;
+template std::vector<int64_t> Tensor::to_vector<int64_t>() const;
+template bool Tensor::item<bool>() const;
+template float Tensor::item<float>() const;
+template double Tensor::item<double>() const;
+template int32_t Tensor::item<int32_t>() const;
+template int64_t Tensor::item<int64_t>() const;
 
 std::vector<double> Tensor::to_vector() const { return to_vector<double>(); }
 double Tensor::item() const { return item<double>(); }
