@@ -61,9 +61,11 @@ void norm_team(const N& norm, int64_t row) {
     if (norm_has(norm.a.residual)) add_row(norm.a, row + r);
     x[r] = row_of(normed_of(norm.a), row + r);
   }
+  for (int r = 0; r < kRows; ++r) fetch_row(norm.a.out, row + r);
   typename N::template Team<kRows> team;
   team.read(norm.a, row, x);
   for (int i = 0; i < kParameters; ++i) rows[2 + i] = row_of(norm.parameters[i], 0);
+  for (int r = 0; r < kRows && row + kRows + r < rows_of(norm.a.x); ++r) fetch_row(norm.a.x, row + kRows + r);
   for (int r = 0; r < kRows; ++r) {
     rows[0] = row_of(norm.a.out, row + r), rows[1] = x[r];
     over_row<1, 1 + kParameters>(rows, row_length(norm.a.x),
@@ -103,22 +105,29 @@ struct WideSum {
   }
 };
 
-// Sums of rows of n numbers: four are added in f32, one of each quarter, then in f64, which spares most of the
+// Sums of rows of n numbers: four that are kRowParts apart are added in f32, then in f64, which spares most of the
 // conversions. Four equal numbers add up without an error, so a constant row's mean is its number to the bit.
 template <int kRows>
 TALLY_INLINE void sum_rows(const Row (&x)[kRows], int64_t n, WideSum (&sum)[kRows]) {
-  const int64_t quarter = n / (4 * kRowParts) * kRowParts;
-  Row quarters[4 * kRows], rest[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    for (int q = 0; q < 4; ++q) quarters[4 * r + q] = {x[r].view, x[r].at + q * quarter * x[r].step, x[r].step};
-    rest[r] = {x[r].view, x[r].at + 4 * quarter * x[r].step, x[r].step};
+  constexpr int64_t kFour = 4 * kRowParts;
+  alignas(64) float buffer[kRows][kBlock];
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const int64_t m = n - start < kBlock ? n - start : kBlock;
+    const float* p[kRows];
+    for (int r = 0; r < kRows; ++r) p[r] = block_in(*x[r].view, x[r].at + start * x[r].step, x[r].step, m, buffer[r]);
+    int64_t i = 0;
+    for (; i + kFour <= m; i += kFour)
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+        for (int j = 0; j < kRowVecs; ++j) {
+          const float* q = p[r] + i + j * kLanes;
+          sum[r].add((load(q) + load(q + kRowParts)) + (load(q + 2 * kRowParts) + load(q + 3 * kRowParts)), j);
+        }
+    for (; i < m; i += kRowParts)
+#pragma GCC unroll 8
+      for (int j = 0; j < kRowVecs; ++j)
+        for (int r = 0; r < kRows && i + j * kLanes < m; ++r) sum[r].add(load(p[r] + i + j * kLanes), j);
   }
-  over_row<0, 4 * kRows>(quarters, quarter, [&](const Vec* in, Vec*, int j, int64_t) {
-    for (int r = 0; r < kRows; ++r) sum[r].add((in[4 * r] + in[4 * r + 1]) + (in[4 * r + 2] + in[4 * r + 3]), j);
-  });
-  over_row<0, kRows>(rest, n - 4 * quarter, [&](const Vec* in, Vec*, int j, int64_t) {
-    for (int r = 0; r < kRows; ++r) sum[r].add(in[r], j);
-  });
 }
 
 struct LayerNorm {
@@ -300,6 +309,7 @@ void gradient(const Gradient& a) {
       const int64_t stop = rows < (group + 1) * size ? rows : (group + 1) * size;
       for (int64_t row = group * size; row < stop; ++row) {
         if (norm_has(a.dx)) dx_row(a, weight, row);
+        if (row + 1 < rows) fetch_row(a.grad, row + 1), fetch_row(a.x, row + 1);
         if (has_weight) dweight_row(a, weight_sums, group, row);
         if (has_bias) dbias_row(a, bias_sums, group, row);
       }

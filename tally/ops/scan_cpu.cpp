@@ -88,6 +88,37 @@ void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out
   }
 }
 
+// The same of f32 rows that lie so: squares of four rows and four elements are turned, so that every vector holds an
+// element of each row. n is a multiple of 4.
+using Four = float __attribute__((vector_size(16)));
+using Two = float __attribute__((vector_size(8)));
+using TwoD = double __attribute__((vector_size(16)));
+TALLY_INLINE void turn_square(Four (&x)[4]) {
+  const Four low0 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
+             low1 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+  const Four high0 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+  const Four high1 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  x[0] = __builtin_shufflevector(low0, low1, 0, 1, 4, 5), x[1] = __builtin_shufflevector(low0, low1, 2, 3, 6, 7);
+  x[2] = __builtin_shufflevector(high0, high1, 0, 1, 4, 5), x[3] = __builtin_shufflevector(high0, high1, 2, 3, 6, 7);
+}
+void run_rows_f32(const float* const (&x)[kTogether], float* const (&out)[kTogether], int64_t n) {
+  TwoD sum[kTogether / 4][2] = {};
+  for (int64_t r = 0; r < n; r += 4)
+    for (int g = 0; g < kTogether / 4; ++g) {
+      Four square[4];
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(&square[i], x[4 * g + i] + r, sizeof(Four));
+      turn_square(square);
+      for (Four& v : square) {
+        sum[g][0] += __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), TwoD);
+        sum[g][1] += __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), TwoD);
+        v = __builtin_shufflevector(__builtin_convertvector(sum[g][0], Two), __builtin_convertvector(sum[g][1], Two), 0,
+                                    1, 2, 3);
+      }
+      turn_square(square);
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(out[4 * g + i] + r, &square[i], sizeof(Four));
+    }
+}
+
 // f(column offsets in each view, m) over pieces of up to kColumns columns of the last axis; of rows when that is
 // scanned.
 template <int N, class F>
@@ -139,6 +170,12 @@ void sum_rows(const ScanArgs& a, int64_t first, int64_t sign) {
       for (int64_t i = 0; i < count; ++i) {
         x[i] = a.x.ptr<T>() + row_offset(a.x, row + i) + first * along_x;
         out[i] = a.out.ptr<Out>() + row_offset(a.out, row + i) + first * along_out;
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (count == kTogether && n % 4 == 0 && sign * along_x == 1 && sign * along_out == 1) {
+          run_rows_f32(x, out, n);
+          continue;
+        }
       }
       if (count == kTogether) {
         run_rows<T>(x, out, n, sign * along_x, sign * along_out);
