@@ -40,6 +40,8 @@ void move_bits(const CopyArgs& a) {
     const T* x = a.x.ptr<T>() + at[1];
     if (step[0] == 1 && step[1] == 1) {
       __builtin_memcpy(out, x, static_cast<uint64_t>(n) * sizeof(T));
+    } else if (step[0] == 1 && step[1] == 2) {  // a constant, for shuffles instead of loads one by one
+      for (int64_t i = 0; i < n; ++i) out[i] = x[2 * i];
     } else {
       for (int64_t i = 0; i < n; ++i) out[i * step[0]] = x[i * step[1]];
     }

@@ -154,6 +154,10 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
       for (int64_t i = 0; i < n; ++i) buffer[i] = x;
       return pad_block(buffer, n);
     }
+    if (step == 2) {  // a constant, for shuffles instead of loads one by one
+      for (int64_t i = 0; i < n; ++i) buffer[i] = p[2 * i];
+      return pad_block(buffer, n);
+    }
     for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
   } else if (v.dtype == DType::kF16) {
     const f16* p = v.ptr<f16>() + at;
@@ -222,14 +226,16 @@ __attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t along,
                                        int64_t columns, T* to) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));  // `using` drops the attribute of a dependent type
   alignas(64) T buffer[4][kTileRows];
+  const bool in_place = v.dtype == DType::kF32 && along == 1;
+  const auto column = [&](int64_t j, T * to_fill) __attribute__((always_inline))->const T* {
+    const int64_t from = at + j * step;
+    __builtin_prefetch(v.ptr<char>() + (from + kTileRows * along) * item_size(v.dtype));  // for the tile below
+    return in_place ? v.ptr<T>() + from : block_in(v, from, along, rows, to_fill);
+  };
   int64_t j = 0;
   for (; j + 4 <= columns && rows >= kTileRows; j += 4) {
     const T* p[4];
-    for (int c = 0; c < 4; ++c) {
-      p[c] = block_in(v, at + (j + c) * step, along, rows, buffer[c]);
-      __builtin_prefetch(v.ptr<char>() +
-                         (at + (j + c) * step + kTileRows * along) * item_size(v.dtype));  // of the tile below
-    }
+    for (int c = 0; c < 4; ++c) p[c] = column(j + c, buffer[c]);
     for (int64_t i = 0; i < kTileRows; i += 4) {
       Four x[4];
       for (int c = 0; c < 4; ++c) __builtin_memcpy(&x[c], p[c] + i, sizeof(Four));
@@ -244,7 +250,7 @@ __attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t along,
     }
   }
   for (; j < columns; ++j) {
-    const T* p = block_in(v, at + j * step, along, rows, buffer[0]);
+    const T* p = column(j, buffer[0]);
     for (int64_t i = 0; i < rows; ++i) to[i * kTileColumns + j] = p[i];
   }
   for (int64_t i = 0; i < rows; ++i)
