@@ -61,18 +61,18 @@ TALLY_INLINE void with_any_float(DType t, const F& f) {
 }
 
 // f(offset[N], n, step[N]) for every row of the common index space of N views of equal size. f stands in one place
-// only: it is inlined, and a kernel's compile time is mostly its copies.
+// only: it is inlined, and a kernel's compile time is mostly its copies. `weight`: the numbers an element stands for.
 template <int N, class F>
-TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
+TALLY_INLINE void for_rows(const View (&views)[N], const F& f, int64_t weight = 1) {
   const Dims& size = views[0].size;
   const int64_t numel = size.numel();
   if (numel == 0) return;
   bool flat = true;
   for (const View& v : views) flat = flat && v.contiguous();
   const int last = size.rank - 1;  // rank 0 is contiguous
-  const int64_t length = flat ? kGrainElements : size.v[last];
+  const int64_t grain = kGrainElements / weight, length = flat ? grain : size.v[last];
   const int64_t rows = (numel + length - 1) / length;
-  parallel_for(rows, flat ? 1 : (kGrainElements + length - 1) / length, [&](int64_t begin, int64_t end) {
+  parallel_for(rows, flat ? 1 : (grain + length - 1) / length, [&](int64_t begin, int64_t end) {
     int64_t offset[N], step[N], index[kMaxRank];
     for (int k = 0; k < N; ++k) offset[k] = flat ? begin * length : 0, step[k] = flat ? 1 : views[k].stride.v[last];
     int64_t rest = begin;
@@ -287,7 +287,7 @@ __attribute__((noinline)) void map_tiles(const View (&views)[kOut + kIn], int ax
 }
 
 // block_in() and so on for `rows` rows of n elements, `along` apart, as one block of rows * n <= kBlock numbers. buffer
-// holds kBlock + kLanes numbers: whole vectors are written, the next row's over what is too much.
+// holds kBlock + kLanes numbers: block_in() writes whole vectors, the next row's over what is too much.
 template <class T>
 TALLY_INLINE const T* rows_in(const View& v, int64_t at, int64_t rows, int64_t along, int64_t n, int64_t step,
                               T* buffer) {
@@ -297,15 +297,17 @@ TALLY_INLINE const T* rows_in(const View& v, int64_t at, int64_t rows, int64_t a
     const float* p = v.ptr<float>() + at;
     const int64_t whole = n / kLanes * kLanes, rest = n - whole;
     float* place = reinterpret_cast<float*>(to);
-    for (int64_t row = 0; row < rows; ++row, p += along, place += n) {
+    const auto number = [&](int64_t row) { return broadcast(p[row * along]); };
+    for (int64_t i = 0; i < whole; i += kLanes) {
       if (step == 0) {
-        const Vec x = broadcast(*p);
-        for (int64_t i = 0; i < n; i += kLanes) store(place + i, x);
+        for (int64_t row = 0; row < rows; ++row) store(place + row * n + i, number(row));
       } else {
-        for (int64_t i = 0; i < whole; i += kLanes) store(place + i, load(p + i));
-        if (rest > 0) store(place + whole, load_partial(p + whole, rest));
+        for (int64_t row = 0; row < rows; ++row) store(place + row * n + i, load(p + row * along + i));
       }
     }
+    for (int64_t row = 0; row < rows && rest > 0; ++row)
+      store_partial(place + row * n + whole, step == 0 ? number(row) : load_partial(p + row * along + whole, rest),
+                    rest);
   } else {
     for (int64_t row = 0; row < rows; ++row, to += n) {
       const T* p = block_in(v, at + row * along, step, n, to);
@@ -321,27 +323,41 @@ template <int kOut, int kIn, class T>
 __attribute__((noinline)) void map_short_rows(const View (&views)[kOut + kIn], BlockFormula<T> formula,
                                               const void* context) {
   const int last = views[0].size.rank - 1;
-  const int64_t width = views[0].size.v[last];
-  for_tiles(views, last - 1, kBlock / width, width, [&](const int64_t* at, int64_t rows, int64_t n) {
+  const int64_t n = views[0].size.v[last], most = kBlock / n;
+  int64_t step[kOut + kIn];
+  View lines[kOut + kIn];  // without the last axis: what for_rows() calls an element is a row
+  for (int k = 0; k < kOut + kIn; ++k) {
+    step[k] = views[k].stride.v[last];
+    lines[k] = views[k], lines[k].size.rank = lines[k].stride.rank = last;
+  }
+  const auto group = [&](const int64_t* at, int64_t rows, const int64_t* along) {
     alignas(64) T buffer[kOut + kIn][kBlock + kLanes];
     const T* x[kIn];
     T* y[kOut];
-    const auto step = [&](int k) { return views[k].stride.v[last]; };
-    const auto along = [&](int k) { return views[k].stride.v[last - 1]; };
     for (int k = kOut; k < kOut + kIn; ++k)
-      x[k - kOut] = rows_in(views[k], at[k], rows, along(k), n, step(k), buffer[k]);
+      x[k - kOut] = rows_in(views[k], at[k], rows, along[k], n, step[k], buffer[k]);
     for (int k = 0; k < kOut; ++k)
-      y[k] = along(k) == n * step(k) ? block_place(views[k], at[k], step(k), rows * n, buffer[k]) : buffer[k];
+      y[k] = along[k] == n * step[k] ? block_place(views[k], at[k], step[k], rows * n, buffer[k]) : buffer[k];
     formula(context, x, y, rows * n);
     for (int k = 0; k < kOut; ++k) {
-      if (along(k) == n * step(k)) {
-        block_out(views[k], at[k], step(k), rows * n, y[k], buffer[k]);
+      if (along[k] == n * step[k]) {
+        block_out(views[k], at[k], step[k], rows * n, y[k], buffer[k]);
         continue;
       }
       for (int64_t row = 0; row < rows; ++row)
-        block_out(views[k], at[k] + row * along(k), step(k), n, buffer[k] + row * n, buffer[k] + row * n);
+        block_out(views[k], at[k] + row * along[k], step[k], n, buffer[k] + row * n, buffer[k] + row * n);
     }
-  });
+  };
+  for_rows(
+      lines,
+      [&](const int64_t* at, int64_t rows, const int64_t* along) {
+        for (int64_t first = 0; first < rows; first += most) {
+          int64_t from[kOut + kIn];
+          for (int k = 0; k < kOut + kIn; ++k) from[k] = at[k] + first * along[k];
+          group(from, rows - first < most ? rows - first : most, along);
+        }
+      },
+      n);
 }
 
 // Rows and blocks of map_elements(), apart from the formulas: one copy a count of views, not one an op.

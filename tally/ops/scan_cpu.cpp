@@ -71,11 +71,11 @@ void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int
 // kTogether rows side by side, each a chain of its own that would wait for its last addition alone; a cache line of a
 // row at a time, because lines of different rows may share a place in the cache.
 constexpr int kTogether = 8;
+constexpr int64_t kLine = 16;
 template <class T>
 void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out)[kTogether], int64_t n,
               int64_t along_x, int64_t along_out) {
   using S = Sums<T>;
-  constexpr int64_t kLine = 16;
   typename S::Number sum[kTogether] = {}, value[kLine][kTogether];
   for (int64_t r = 0; r < n; r += kLine) {
     const int64_t m = n - r < kLine ? n - r : kLine;
@@ -88,8 +88,8 @@ void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out
   }
 }
 
-// The same of f32 rows that lie so: squares of four rows and four elements are turned, so that every vector holds an
-// element of each row. n is a multiple of 4.
+// The same of f32 rows that lie so, n a multiple of a line: squares of four rows and four elements are turned, so that
+// every vector holds an element of each row.
 using Four = float __attribute__((vector_size(16)));
 using Two = float __attribute__((vector_size(8)));
 using TwoD = double __attribute__((vector_size(16)));
@@ -103,19 +103,24 @@ TALLY_INLINE void turn_square(Four (&x)[4]) {
 }
 void run_rows_f32(const float* const (&x)[kTogether], float* const (&out)[kTogether], int64_t n) {
   TwoD sum[kTogether / 4][2] = {};
-  for (int64_t r = 0; r < n; r += 4)
+  alignas(64) float line[4][kLine];
+  for (int64_t r = 0; r < n; r += kLine)
     for (int g = 0; g < kTogether / 4; ++g) {
-      Four square[4];
-      for (int i = 0; i < 4; ++i) __builtin_memcpy(&square[i], x[4 * g + i] + r, sizeof(Four));
-      turn_square(square);
-      for (Four& v : square) {
-        sum[g][0] += __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), TwoD);
-        sum[g][1] += __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), TwoD);
-        v = __builtin_shufflevector(__builtin_convertvector(sum[g][0], Two), __builtin_convertvector(sum[g][1], Two), 0,
-                                    1, 2, 3);
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(line[i], x[4 * g + i] + r, sizeof line[i]);
+      for (int64_t j = 0; j < kLine; j += 4) {
+        Four square[4];
+        for (int i = 0; i < 4; ++i) __builtin_memcpy(&square[i], line[i] + j, sizeof(Four));
+        turn_square(square);
+        for (Four& v : square) {
+          sum[g][0] += __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), TwoD);
+          sum[g][1] += __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), TwoD);
+          v = __builtin_shufflevector(__builtin_convertvector(sum[g][0], Two), __builtin_convertvector(sum[g][1], Two),
+                                      0, 1, 2, 3);
+        }
+        turn_square(square);
+        for (int i = 0; i < 4; ++i) __builtin_memcpy(line[i] + j, &square[i], sizeof(Four));
       }
-      turn_square(square);
-      for (int i = 0; i < 4; ++i) __builtin_memcpy(out[4 * g + i] + r, &square[i], sizeof(Four));
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(out[4 * g + i] + r, line[i], sizeof line[i]);
     }
 }
 
@@ -172,7 +177,7 @@ void sum_rows(const ScanArgs& a, int64_t first, int64_t sign) {
         out[i] = a.out.ptr<Out>() + row_offset(a.out, row + i) + first * along_out;
       }
       if constexpr (std::is_same_v<T, float>) {
-        if (count == kTogether && n % 4 == 0 && sign * along_x == 1 && sign * along_out == 1) {
+        if (count == kTogether && n % kLine == 0 && sign * along_x == 1 && sign * along_out == 1) {
           run_rows_f32(x, out, n);
           continue;
         }
