@@ -140,7 +140,8 @@ def _(m, t, r):
 
 EINSUMS = {"ij,jk->ik": ((512, 512), (512, 512)), "bij,bjk->bik": ((16, 128, 256), (16, 256, 128)),
            "bthd,bshd->bhts": ((4, 128, 8, 64), (4, 128, 8, 64)), "bhts,bshd->bthd": ((4, 8, 128, 128), (4, 128, 8, 64)),
-           "btd,hdk->bhtk": ((4, 128, 512), (8, 512, 64)), "bi,bj->bij": ((64, 256), (64, 256)), "bi,bj->bij, rows of 16": ((4096, 16), (4096, 16))}
+           "btd,hdk->bhtk": ((4, 128, 512), (8, 512, 64)), "bi,bj->bij": ((64, 256), (64, 256)),
+           "bi,bj->bij, rows of 16": ((4096, 16), (4096, 16))}
 for pattern, shapes in EINSUMS.items():
     @case(f"einsum {pattern}")
     def _(m, t, r, pattern=pattern, shapes=shapes):

@@ -364,6 +364,7 @@ __attribute__((noinline)) void map_short_rows(const View (&views)[kOut + kIn], B
 template <int kOut, int kIn, class T>
 __attribute__((noinline)) void map_blocks(const View (&views)[kOut + kIn], BlockFormula<T> formula,
                                           const void* context) {
+  if (views[0].size.numel() == 0) return;
   for (int k = kOut; k < kOut + kIn; ++k)
     if (const int axis = turned_axis(views[k]); axis >= 0)
       return map_tiles<kOut, kIn, T>(views, axis, formula, context);
