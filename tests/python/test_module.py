@@ -66,7 +66,7 @@ def test_indexing():
         x[::-1]
     with pytest.raises(TypeError):
         x["a"]
-    with pytest.raises(TypeError):
+    with pytest.raises(IndexError):
         x[1.5]
 
 
