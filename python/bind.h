@@ -9,6 +9,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -66,7 +67,11 @@ class Unlocked {
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked() {
-    PyEval_RestoreThread(state_);
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // how a daemon thread ends when the interpreter has: it waits here for the process to
+      for (;;) pause();
+    }
     --threads;
   }
   static inline int threads = 0;
@@ -89,6 +94,9 @@ class Held {
 };
 // bind_collect.cpp: the slots by which Python's collector finds cycles through tensors.
 PyType_Slot* tensor_slots();
+
+// The same Python object again, for stubs a Tensor.
+using Self = nb::typed<nb::object, Tensor>;
 
 using Release = nb::call_guard<Unlocked>;
 using TensorClass = nb::class_<Tensor>;

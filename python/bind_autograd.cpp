@@ -98,6 +98,17 @@ class PythonNode final : public FunctionNode {
   std::vector<InputMeta> outputs_;
 };
 
+// Which of the results of a forward were given to mark_non_differentiable().
+std::vector<bool> marked(nb::handle result, nb::handle tensors, size_t n) {
+  std::vector<bool> all(n, false);
+  const bool many = PyTuple_Check(result.ptr()) || PyList_Check(result.ptr());
+  for (size_t i = 0; i < n; ++i) {
+    const nb::object y = many ? nb::object(result[i]) : nb::borrow(result);
+    for (nb::handle t : tensors) all[i] = all[i] || t.is(y);
+  }
+  return all;
+}
+
 // Function.apply(): runs forward(ctx, *arguments) unrecorded and records its backward.
 nb::object apply_function(const std::string& name, nb::object forward, nb::object backward, nb::object context,
                           nb::tuple arguments) {
@@ -125,14 +136,17 @@ nb::object apply_function(const std::string& name, nb::object forward, nb::objec
     if (!y.defined()) fail_type("{}: forward returned None", name);
     y = y.detach();
   }
+  const std::vector<bool> plain = marked(result, context.attr("_not_differentiable"), outputs.size());
   if (call.needed) {
     call.context.save(tensors_of(context.attr("_saved"), "save_for_backward"));
     context.attr("_saved") = nb::none();
     auto node = std::make_unique<PythonNode>(backward, context, places, outputs);
     PythonNode* const recorded = node.get();
     call.record(kept_name(name), outputs, std::move(node));
-    for (const Tensor& y : outputs)
-      if (y.node()) recorded->keep_in(y.node().get());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].node()) recorded->keep_in(outputs[i].node().get());
+      if (plain[i]) outputs[i] = outputs[i].detach();
+    }
   }
   return tensors_as(outputs, PyTuple_Check(result.ptr()) || PyList_Check(result.ptr()));
 }
@@ -273,8 +287,7 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
       .def_prop_ro("retains_grad", &Tensor::retains_grad, "Whether retain_grad() was called.")
       .def_prop_ro("_version", &Tensor::version, "How often the storage was changed in place.")
       .def_prop_ro(
-          "grad_fn",
-          [](const Tensor& x) { return x.is_leaf() ? nb::none() : nb::cast(GradFn{x.node()}); },
+          "grad_fn", [](const Tensor& x) { return x.is_leaf() ? std::optional<GradFn>() : GradFn{x.node()}; },
           "The recorded op that made this tensor; None of a leaf.")
       .def("register_hook", hook, "hook"_a,
            "Calls hook(gradient) in backward() once the gradient of this tensor is complete; a tensor that it returns "

@@ -1,4 +1,5 @@
-// Cycles through tensors, for Python's collector: tensor -> recorded op -> hook or user's function -> closure -> tensor.
+// Cycles through tensors, for Python's collector: tensor -> recorded op -> hook or user's function -> closure ->
+// tensor.
 //
 // The collector must be told each reference that it may follow once per count, and the references between a tensor and
 // its recorded op, and between ops, are C++'s. So a tensor shows what a node holds only where it alone owns the node:
@@ -75,9 +76,8 @@ int clear(PyObject* self) {
   return 0;
 }
 
-PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {0, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 }  // namespace
 

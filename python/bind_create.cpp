@@ -257,7 +257,8 @@ void bind_create(nb::module_& m, TensorClass& c) {
       nb::arg("data").none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false,
       "A new tensor of the values of a number, of nested lists or tuples of numbers, of an array or of a tensor. "
       "Without "
-      "dtype: float32 if any number is a float, else int64, or bool if all are; of NumPy's numbers and of tensors their own. "
+      "dtype: float32 if any number is a float, else int64, or bool if all are; of NumPy's numbers and of tensors "
+      "their own. "
       "ValueError: lists of unequal length or "
       "depth; TypeError: what is no number; RuntimeError: a number that does not fit.");
 }

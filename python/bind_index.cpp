@@ -87,12 +87,13 @@ void bind_index(nb::module_&, TensorClass& c) {
         "integer tensors and masks a copy. IndexError out of range.")
       .def("__setitem__", set_item, nb::arg().none(), nb::arg(),
            "Writes a number, nested lists or a tensor that broadcasts to x[at].")
-      .def("__iter__", [](const Tensor& x) {
-        if (x.dim() == 0) fail_type("iter: a tensor of no axes has no elements to go through");
-        nb::list all;
-        for (int64_t i = 0; i < x.sizes()[0]; ++i) all.append(index(x, {Index(i)}));
-        return nb::iter(all);
-      })
+      .def("__iter__",
+           [](const Tensor& x) {
+             if (x.dim() == 0) fail_type("iter: a tensor of no axes has no elements to go through");
+             nb::list all;
+             for (int64_t i = 0; i < x.sizes()[0]; ++i) all.append(index(x, {Index(i)}));
+             return nb::iter(all);
+           })
       .def("__reversed__", [](const Tensor& x) { return x.dim() == 0 ? x : flip(x, Dims(0)); });
 }
 

@@ -1,5 +1,5 @@
-// The accounts in Python: `with tally.Ledger() as ledger:` counts the FLOPs, the bytes and the memory of what runs in it,
-// on meta as on a device.
+// The accounts in Python: `with tally.Ledger() as ledger:` counts the FLOPs, the bytes and the memory of what runs in
+// it, on meta as on a device.
 #include <thread>
 
 #include "python/bind.h"
@@ -49,9 +49,10 @@ nb::dict python_of(const Ledger::Entry& e) {
 }  // namespace
 
 void bind_ledger(nb::module_& m) {
-  nb::class_<BoundLedger>(m, "Ledger",
-                          "What the ops of a block cost, on this thread: with Ledger() as ledger: ...; ledger.flops. On "
-                          "the device meta nothing is computed and the counts are the same.")
+  nb::class_<BoundLedger>(
+      m, "Ledger",
+      "What the ops of a block cost, on this thread: with Ledger() as ledger: ...; ledger.flops. On "
+      "the device meta nothing is computed and the counts are the same.")
       .def(nb::init<>())
       .def("__enter__",
            [](nb::handle self) {

@@ -203,21 +203,21 @@ void initial(nb::module_& m, TensorClass& c) {
       Release(), "Normal within [a, b], in place, unrecorded.");
   c.def(
        "uniform_",
-       [](nb::handle_t<Tensor> self, double a, double b) {
+       [](nb::handle_t<Tensor> self, double a, double b) -> Self {
          uniform_(nb::cast<Tensor&>(self), a, b);
          return nb::borrow(self);
        },
        "from"_a = 0.0, "to"_a = 1.0, "Uniform in [from, to), in place.")
       .def(
           "normal_",
-          [](nb::handle_t<Tensor> self, double mean, double std) {
+          [](nb::handle_t<Tensor> self, double mean, double std) -> Self {
             normal_(nb::cast<Tensor&>(self), mean, std);
             return nb::borrow(self);
           },
           "mean"_a = 0.0, "std"_a = 1.0, "Normal, in place.")
       .def(
           "random_",
-          [](nb::handle_t<Tensor> self, int64_t low, int64_t high) {
+          [](nb::handle_t<Tensor> self, int64_t low, int64_t high) -> Self {
             random_(nb::cast<Tensor&>(self), low, high);
             return nb::borrow(self);
           },

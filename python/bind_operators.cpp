@@ -26,7 +26,7 @@ template <class F>
 void in_place(TensorClass& c, const char* name, F f) {
   c.def(
       name,
-      [f](nb::handle_t<Tensor> self, const OperandArg& b) {
+      [f](nb::handle_t<Tensor> self, const OperandArg& b) -> Self {
         Tensor& x = nb::cast<Tensor&>(self);
         {
           const Unlocked free;
@@ -88,7 +88,7 @@ void bind_operators(nb::module_&, TensorClass& c) {
       "__abs__", [](const Tensor& x) { return tally::abs(x); }, Release());
   c.def(
       "__invert__", [](const Tensor& x) { return bitwise_not(x); }, Release());
-  c.def("__pos__", [](nb::handle x) { return nb::borrow(x); });
+  c.def("__pos__", [](nb::handle_t<Tensor> x) -> Self { return nb::borrow(x); });
   in_place(c, "__iadd__", [](Tensor& x, const Operand& y) { add_(x, y); });
   in_place(c, "__isub__", [](Tensor& x, const Operand& y) { sub_(x, y); });
   in_place(c, "__imul__", [](Tensor& x, const Operand& y) { mul_(x, y); });

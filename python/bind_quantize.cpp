@@ -42,7 +42,8 @@ void bind_expect(nb::module_& m) {
         return sizes_of(expect(x, pattern, name));
       },
       "input"_a, "pattern"_a, "name"_a = "tensor",
-      "Checks a shape such as 'batch seq 64' and gives {name: size}. A pattern has a name, a number, _ (any size) or once "
+      "Checks a shape such as 'batch seq 64' and gives {name: size}. A pattern has a name, a number, _ (any size) or "
+      "once "
       "... (any axes) for each axis. ValueError, which names tensor, pattern and shape, where it is another. Several "
       "tensors of common names: Shapes(), or @shapes of tally.typing.");
 }
@@ -76,7 +77,8 @@ void bind_quantize(nb::module_& m) {
       },
       "input"_a, "format"_a,
       "Numbers of 8 or 4 bits with scales, by format: 'f8e4m3' and 'f8e5m2' (one scale a tensor), 'mxfp8_e4m3', "
-      "'mxfp8_e5m2' and 'mxfp4' (blocks of 32 values, scales of powers of two), 'nvfp4' (blocks of 16, e4m3 scales, one "
+      "'mxfp8_e5m2' and 'mxfp4' (blocks of 32 values, scales of powers of two), 'nvfp4' (blocks of 16, e4m3 scales, "
+      "one "
       "float32 scale a tensor). ValueError for a last axis that is no multiple of the block. Source: OCP Microscaling "
       "Formats 1.0; NVIDIA's NVFP4. No gradient flows.");
   m.def("dequantize", values, "quantized"_a, "dtype"_a = nb::none(), Release(), "The values of what quantize() gave.");

@@ -67,16 +67,19 @@ void set_data(Tensor& x, const Tensor& values) {
 void bind_facts(TensorClass& c) {
   c.def_prop_ro(
        "shape", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes: a Size, which is a tuple.")
-      .def_prop_ro("dtype", [](const Tensor& x) { return x.dtype(); }, "What the elements are.")
-      .def_prop_ro("device", [](const Tensor& x) { return x.device(); }, "Where they are.")
+      .def_prop_ro(
+          "dtype", [](const Tensor& x) { return x.dtype(); }, "What the elements are.")
+      .def_prop_ro(
+          "device", [](const Tensor& x) { return x.device(); }, "Where they are.")
       .def_prop_ro("ndim", &Tensor::dim, "The number of axes.")
       .def_prop_ro("itemsize", &Tensor::element_size, "Bytes of an element.")
       .def_prop_ro(
           "nbytes", [](const Tensor& x) { return x.nbytes(); }, "numel() * element_size().")
-      .def_prop_ro("is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::kCuda; },
-                   "Whether it is on a card.")
-      .def_prop_ro("is_meta", [](const Tensor& x) { return x.device().kind == DeviceKind::kMeta; },
-                   "Whether it has shapes only.")
+      .def_prop_ro(
+          "is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::kCuda; }, "Whether it is on a card.")
+      .def_prop_ro(
+          "is_meta", [](const Tensor& x) { return x.device().kind == DeviceKind::kMeta; },
+          "Whether it has shapes only.")
       .def_prop_ro("is_leaf", &Tensor::is_leaf, "No op made it, or none that is recorded.")
       .def("dim", &Tensor::dim, "The number of axes.")
       .def(
@@ -101,7 +104,8 @@ void bind_facts(TensorClass& c) {
       .def("is_contiguous", &Tensor::is_contiguous, "Elements lie in order, without gaps.")
       .def("is_pinned", &Tensor::is_pinned, "In page-locked memory.")
       .def(
-          "is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); }, "Whether its dtype is of floats.")
+          "is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); },
+          "Whether its dtype is of floats.")
       .def(
           "is_complex", [](const Tensor&) { return false; }, "False: there are no complex dtypes.");
 }
@@ -123,7 +127,8 @@ void bind_conversions(TensorClass& c) {
           },
           "dtype"_a = nb::none(), "to() a dtype; without one the name of the tensor's own.")
       .def(
-          "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release(), "This tensor in the host's memory; itself where it is there.")
+          "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release(),
+          "This tensor in the host's memory; itself where it is there.")
       .def(
           "cuda", [](const Tensor& x, int device) { return to(x, card_of(device)); }, "device"_a = 0, Release(),
           "This tensor on a card. RuntimeError where there is none.");
@@ -133,7 +138,8 @@ void bind_conversions(TensorClass& c) {
       {"char", DType::kI8},   {"byte", DType::kU8}};
   for (const auto& [name, t] : kTypes)
     c.def(
-        name, [t = t](const Tensor& x) { return to(x, t); }, Release(), (std::string("to(tally.") + torch_name(t) + ").").c_str());
+        name, [t = t](const Tensor& x) { return to(x, t); }, Release(),
+        (std::string("to(tally.") + torch_name(t) + ").").c_str());
 }
 
 }  // namespace
@@ -163,13 +169,15 @@ void bind_tensor(nb::module_& m, TensorClass& c) {
        "Whether ops on it are recorded for backward().")
       .def(
           "requires_grad_",
-          [](nb::handle self, bool on) {
+          [](nb::handle_t<Tensor> self, bool on) -> Self {
             nb::cast<Tensor&>(self).set_requires_grad(on);
             return nb::borrow(self);
           },
           "requires_grad"_a = true, "Sets requires_grad; this same tensor.")
       .def_prop_rw(
           "grad", [](const Tensor& x) { return tensor_or_none(x.grad()); }, set_grad, nb::arg().none(),
+          nb::for_getter(nb::sig("def grad(self) -> Tensor | None")),
+          nb::for_setter(nb::sig("def grad(self, gradient: Tensor | None, /) -> None")),
           "The gradient that backward() left here; None before, and on tensors that ops made unless retain_grad() was "
           "called.")
       .def_prop_rw("data", &Tensor::detach, set_data, "The same values without their history.");

@@ -48,7 +48,7 @@ Tokenizer train(const std::vector<nb::object>& texts, const std::string& kind, i
   if (spec.kind == TokenizerKind::kBpe && vocab_size == 0) fail_value("train: a bpe tokenizer needs vocab_size");
   std::vector<std::string_view> views;
   for (const nb::object& t : texts) views.push_back(text_of(t));
-  const Unlocked free;
+  nb::gil_scoped_release free;
   return train_tokenizer(spec, views);
 }
 
@@ -56,13 +56,13 @@ Tokenizer train_files(const std::vector<std::filesystem::path>& files, const std
                       const std::vector<std::string>& special_tokens) {
   TokenizerSpec spec{parse_tokenizer_kind(kind), vocab_size, special_tokens, BpeTie::kGreatestBytes};
   if (spec.kind == TokenizerKind::kBpe && vocab_size == 0) fail_value("train: a bpe tokenizer needs vocab_size");
-  const Unlocked free;
+  nb::gil_scoped_release free;
   return train_tokenizer_files(spec, files);
 }
 
 Ids encode(const Tokenizer& t, nb::handle text, bool allow_special) {
   const std::string_view view = text_of(text);
-  const Unlocked free;
+  nb::gil_scoped_release free;
   return view.size() > 1 << 20 ? t.encode_parallel(view, allow_special) : t.encode(view, allow_special);
 }
 
@@ -148,7 +148,7 @@ nb::dict build(const Tokenizer& tokenizer, const std::vector<std::string>& input
   o.shard_tokens = shard_tokens, o.overwrite = overwrite;
   DataInfo info;
   {
-    const Unlocked free;
+    nb::gil_scoped_release free;
     info = build_data(tokenizer, o);
   }
   nb::dict d;

@@ -158,8 +158,9 @@ void bind_model(nb::module_& m) {
             return all;
           },
           "(name, tensor) pairs; the tensors share storage and gradient with the model.")
-      .def("parameter_count", [](LanguageModel& lm) { return parameter_count(lm.model->params()); },
-           "How many numbers the parameters are.")
+      .def(
+          "parameter_count", [](LanguageModel& lm) { return parameter_count(lm.model->params()); },
+          "How many numbers the parameters are.")
       .def_prop_ro("tokenizer", [](const LanguageModel& lm) { return lm.tokenizer; })
       .def_prop_ro("config",
                    [](const LanguageModel& lm) {
@@ -224,18 +225,18 @@ class BoundOptimizer {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-PyType_Slot optimizer_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
-                                    Py_VISIT(Py_TYPE(self));
-                                    if (!nb::inst_ready(self)) return 0;
-                                    for (const nb::object& o : nb::inst_ptr<BoundOptimizer>(self)->kept())
-                                      Py_VISIT(o.ptr());
-                                    return 0;
-                                  })},
-                                 {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
-                                    if (nb::inst_ready(self)) nb::inst_ptr<BoundOptimizer>(self)->let_go();
-                                    return 0;
-                                  })},
-                                 {0, nullptr}};
+PyType_Slot optimizer_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+       Py_VISIT(Py_TYPE(self));
+       if (!nb::inst_ready(self)) return 0;
+       for (const nb::object& o : nb::inst_ptr<BoundOptimizer>(self)->kept()) Py_VISIT(o.ptr());
+       return 0;
+     })},
+    {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+       if (nb::inst_ready(self)) nb::inst_ptr<BoundOptimizer>(self)->let_go();
+       return 0;
+     })},
+    {0, nullptr}};
 
 }  // namespace
 
@@ -251,7 +252,7 @@ void bind_train(nb::module_& m) {
         "folder. "
         "Ctrl-C saves and stops.");
   nb::class_<BoundOptimizer>(m, "LibraryOptimizer", "An optimizer of the library; tally.optim shows it.",
-                            nb::type_slots(optimizer_slots))
+                             nb::type_slots(optimizer_slots))
       .def(nb::init<nb::handle, const std::vector<std::pair<std::string, nb::object>>&>(), "config"_a, "params"_a)
       .def("step", &BoundOptimizer::step, "lr"_a, "grad_scale"_a = 1.0, Release(),
            "Changes the parameters by their gradients times grad_scale.")

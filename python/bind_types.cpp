@@ -130,8 +130,8 @@ void bind_types(nb::module_& m) {
   nb::class_<DTypeObject>(m, "dtype", "What a tensor's elements are: tally.float32, tally.bfloat16, tally.int64 ...")
       .def_prop_ro(
           "itemsize", [](const DTypeObject& d) { return item_size(d.value); }, "Bytes of an element.")
-      .def_prop_ro("is_floating_point", [](const DTypeObject& d) { return is_floating(d.value); },
-                   "Whether it is of floats.")
+      .def_prop_ro(
+          "is_floating_point", [](const DTypeObject& d) { return is_floating(d.value); }, "Whether it is of floats.")
       .def_prop_ro(
           "is_complex", [](const DTypeObject&) { return false; }, "False: there are no complex dtypes.")
       .def_prop_ro(

@@ -109,8 +109,9 @@ nb::object tolist(const Tensor& x) {
 }
 
 void bind_values(nb::module_& m, TensorClass& c) {
-  c.def("item", item, "The value of a tensor of one element, as a Python number.")
-      .def("tolist", tolist, "The values as nested lists of Python numbers.")
+  c.def("item", item, nb::sig("def item(self) -> int | float | bool"),
+        "The value of a tensor of one element, as a Python number.")
+      .def("tolist", tolist, nb::sig("def tolist(self) -> list"), "The values as nested lists of Python numbers.")
       .def(
           "numpy",
           [](const Tensor& x, bool force) {
@@ -119,10 +120,11 @@ void bind_values(nb::module_& m, TensorClass& c) {
             const DType t = here.dtype();
             return numpy(is_floating(t) && t != DType::kF64 && t != DType::kF16 ? to(here, DType::kF32) : here);
           },
-          nb::kw_only(), "force"_a = false,
-           "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for "
-           "tensors of a card; RuntimeError where a gradient is required. With force whatever can be had: detached, on the "
-           "CPU, float32 for a float dtype that NumPy lacks.")
+          nb::kw_only(), "force"_a = false, nb::sig("def numpy(self, *, force: bool = False) -> typing.Any"),
+          "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for "
+          "tensors of a card; RuntimeError where a gradient is required. With force whatever can be had: detached, on "
+          "the "
+          "CPU, float32 for a float dtype that NumPy lacks.")
       .def(
           "__array__",
           [](const Tensor& x, nb::handle dtype, nb::handle copy) {
@@ -140,9 +142,7 @@ void bind_values(nb::module_& m, TensorClass& c) {
       .def("__float__", [](const Tensor& x) { return nb::steal(PyNumber_Float(number(x).ptr())); })
       .def("__int__", [](const Tensor& x) { return nb::steal(PyNumber_Long(number(x).ptr())); })
       .def("__complex__",
-           [](const Tensor& x) {
-             return nb::steal(PyComplex_FromDoubles(PyFloat_AsDouble(number(x).ptr()), 0));
-           })
+           [](const Tensor& x) { return nb::steal(PyComplex_FromDoubles(PyFloat_AsDouble(number(x).ptr()), 0)); })
       .def("__index__",
            [](const Tensor& x) {
              if (is_floating(x.dtype()) || x.numel() != 1)

@@ -63,7 +63,7 @@ template <class... A, class F, class... Names>
 void in_place(Ops& o, const char* name, F f, const Names&... names) {
   o.class_.def(
       name,
-      [f](nb::handle_t<Tensor> self, A... arguments) {
+      [f](nb::handle_t<Tensor> self, A... arguments) -> Self {
         Tensor& x = nb::cast<Tensor&>(self);
         {
           const Unlocked free;
