@@ -207,7 +207,7 @@ void initial(nb::module_& m, TensorClass& c) {
          uniform_(nb::cast<Tensor&>(self), a, b);
          return nb::borrow(self);
        },
-       "from"_a = 0.0, "to"_a = 1.0, "Uniform in [from, to), in place.")
+       "low"_a = 0.0, "high"_a = 1.0, "Uniform in [low, high), in place.")
       .def(
           "normal_",
           [](nb::handle_t<Tensor> self, double mean, double std) -> Self {

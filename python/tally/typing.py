@@ -178,7 +178,10 @@ def _check_union(parts, value, bound, what):
     raise errors[0]
 
 
-def shapes(function):
+_F = _typing.TypeVar("_F", bound=_typing.Callable)
+
+
+def shapes(function: _F) -> _F:
     """Decorator: checks Float[...], Int[...], Bool[...] and Any[...] annotations at every call; of a dataclass, or of
     another class whose __init__ has them, when an object is made."""
     if inspect.isclass(function):

@@ -52,7 +52,7 @@ def test_arrays_of_tensors():
     ([np.float32(1), 2], "float32", [1, 2]), ([np.float64(1), 2], "float64", [1, 2]), ([np.int32(1), 2], "int64", [1, 2]),
     ([np.int32(1), np.int32(2)], "int32", [1, 2]), ([np.bool_(True), False], "bool", [True, False]), (np.float64(1), "float64", 1),
     (np.int16(3), "int16", 3), ([np.float16(1), 2], "float16", [1, 2]), ([np.ones(2), np.zeros(2)], "float64", [[1, 1], [0, 0]]),
-    ([np.ones(2, np.float16), [1, 2]], "float32", [[1, 1], [1, 2]]), ([np.array(2), 3], "int64", [2, 3]),
+    ([np.ones(2, np.float16), [1, 2]], "float16", [[1, 1], [1, 2]]), ([np.array(2), 3], "int64", [2, 3]),
     ([tally.tensor(1), tally.tensor(2)], "int64", [1, 2]), ([tally.tensor(1.), 2], "float32", [1, 2]),
     ([tally.ones(1), tally.ones(1)], "float32", [1, 1]), ([], "float32", []), ([[], []], "float32", [[], []]), ("a" and [[1.5]], "float32", [[1.5]]),
 ])
