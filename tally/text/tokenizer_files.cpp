@@ -53,27 +53,6 @@ Config read_config(const fs::path& path) {
   return config;
 }
 
-// f(); its Error gets the file's name in front.
-template <class F>
-auto naming(const std::string& file, const F& f) {
-  try {
-    return f();
-  } catch (const Error& e) {
-    fail("{}: {}", file, e.what());
-  }
-}
-
-SpecialSet special_set(const Config& config, const std::string& where) {
-  std::vector<std::string> names;
-  std::vector<int32_t> ids;
-  for (const auto& [name, id] : config.specials) names.push_back(name), ids.push_back(id);
-  std::vector<int32_t> sorted = ids;
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) fail("{}: two special tokens have id {}", where, *twice);
-  return naming(where, [&] { return SpecialSet(std::move(names), std::move(ids)); });
-}
-
 // Each special token of the configuration must stand in the vocabulary under its id.
 void check_specials(const Config& config, const std::vector<std::string>& keys, const fs::path& config_path) {
   for (const auto& [name, id] : config.specials) {
@@ -84,43 +63,6 @@ void check_specials(const Config& config, const std::vector<std::string>& keys, 
       fail("{}: special token {} has id {}, which is {} in {}", config_path.string(), quote_token(name), id,
            quote_token(keys[static_cast<size_t>(id)]), kVocabName);
   }
-}
-
-TokenTable bpe_tokens(const std::vector<std::string>& keys, const SpecialSet& specials, const std::string& name) {
-  TokenTable tokens;
-  std::string bytes;
-  for (size_t id = 0; id < keys.size(); ++id) {
-    if (specials.index_of(keys[id]) >= 0) {
-      tokens.push_back(keys[id]);
-      continue;
-    }
-    if (keys[id].empty() || !printable_to_bytes(keys[id], bytes))
-      fail("{}: token {} (id {}) has a character that is not one of GPT-2's 256 byte characters, and is not special",
-           name, quote_token(keys[id]), id);
-    tokens.push_back(bytes);
-  }
-  return tokens;
-}
-
-std::vector<BpeMerge> bpe_merges(const fs::path& path, const TokenTable& tokens, const SpecialSet& specials) {
-  std::unordered_map<std::string_view, int32_t> by_bytes;
-  for (const int32_t id : ordinary_first(tokens, specials.ids())) by_bytes.emplace(tokens[id], id);
-  const std::vector<MergeLine> lines = read_merges(path);
-  PairMap<size_t> seen(lines.size());
-  std::vector<BpeMerge> merges;
-  for (const MergeLine& m : lines) {
-    const auto id_of = [&](const std::string& bytes) {
-      const auto found = by_bytes.find(bytes);
-      if (found == by_bytes.end())
-        fail("{}:{}: {} is not in {}", path.string(), m.line, quote_token(bytes_to_printable(bytes)), kVocabName);
-      return found->second;
-    };
-    const int32_t left = id_of(m.left), right = id_of(m.right);
-    const size_t first = seen.insert(pair_key(left, right), m.line);
-    if (first != m.line) fail("{}:{}: the same merge stands in line {} already", path.string(), m.line, first);
-    merges.push_back({left, right, id_of(m.left + m.right)});
-  }
-  return merges;
 }
 
 Tokenizer load_char(const Config& config, SpecialSet specials, const std::vector<std::string>& keys,
