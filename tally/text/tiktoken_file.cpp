@@ -46,8 +46,7 @@ void append_base64(std::string_view bytes, std::string& out) {
   for (size_t i = 0; i < bytes.size(); i += 3) {
     const auto byte = [&](size_t k) { return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u; };
     const uint32_t three = (byte(0) << 16) | (byte(1) << 8) | byte(2);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k > bytes.size() ? '=' : kAlphabet[(three >> (18 - 6 * k)) & 63];
+    for (size_t k = 0; k < 4; ++k) out += i + k > bytes.size() ? '=' : kAlphabet[(three >> (18 - 6 * k)) & 63];
   }
 }
 

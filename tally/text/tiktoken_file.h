@@ -1,5 +1,5 @@
-// Files of openai/tiktoken: one token a line, base64 of its bytes, one space, its rank, which is its id too. The file says
-// neither how text is cut nor what the special tokens are: both come from the encoding's name.
+// Files of openai/tiktoken: one token a line, base64 of its bytes, one space, its rank, which is its id too. The file
+// says neither how text is cut nor what the special tokens are: both come from the encoding's name.
 //
 // tiktoken gives a piece that is a token that token's id, and merges the others: of two neighbours whose joined bytes
 // are a token, the pair with the lowest rank first (CoreBPE, tiktoken/src/lib.rs). Here merges are keyed by pairs. Of

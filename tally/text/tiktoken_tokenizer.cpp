@@ -65,9 +65,10 @@ Tokenizer read_tiktoken_tokenizer(const fs::path& file, const TokenizerFileOptio
   const bool by_name = options.pattern.empty();
   const TiktokenEncoding* encoding = find_tiktoken_encoding(by_name ? file.stem().string() : options.pattern);
   if (by_name && encoding == nullptr)
-    fail("{}: a .tiktoken file does not say how text is split, and the name is none of {}: give the pattern and the "
-         "special tokens (--pattern cl100k --special '<|endoftext|>')",
-         name, tiktoken_encoding_names());
+    fail(
+        "{}: a .tiktoken file does not say how text is split, and the name is none of {}: give the pattern and the "
+        "special tokens (--pattern cl100k --special '<|endoftext|>')",
+        name, tiktoken_encoding_names());
   int32_t count = 0;
   const TokenTable ranks = read_tiktoken(file, &count);
   if (by_name && count != encoding->tokens)
@@ -91,7 +92,8 @@ Tokenizer read_tiktoken_tokenizer(const fs::path& file, const TokenizerFileOptio
 }
 
 std::string tiktoken_tokenizer_text(const TokenizerImpl& impl) {
-  if (!impl.bpe) fail("a .tiktoken file is written for bpe only; this is a {} tokenizer", tokenizer_kind_name(impl.kind));
+  if (!impl.bpe)
+    fail("a .tiktoken file is written for bpe only; this is a {} tokenizer", tokenizer_kind_name(impl.kind));
   if (impl.options.nfc) fail("a .tiktoken file cannot say that text is normalised (NFC)");
   std::vector<bool> special(static_cast<size_t>(impl.tokens.size()), false);
   for (const int32_t id : impl.specials.ids()) special[static_cast<size_t>(id)] = true;
@@ -106,8 +108,11 @@ std::string tiktoken_tokenizer_text(const TokenizerImpl& impl) {
   PairMap<int32_t> ours(impl.bpe->merges().size());
   int32_t last = -1;
   for (const BpeMerge& m : impl.bpe->merges()) {
+    if (special[static_cast<size_t>(m.result)])
+      fail("a .tiktoken file cannot be written: merges make the special token {}", quote_token(impl.tokens[m.result]));
     if (m.result < last)
-      fail("a .tiktoken file cannot be written: its merges go by ids, and id {} is made after id {} here", m.result, last);
+      fail("a .tiktoken file cannot be written: its merges go by ids, and id {} is made after id {} here", m.result,
+           last);
     last = m.result;
     ours.insert(pair_key(m.left, m.right), m.result);
   }

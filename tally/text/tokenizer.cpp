@@ -79,16 +79,18 @@ void TokenizerImpl::encode_plain(std::string_view text, size_t offset, std::vect
 }
 
 std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerKind kind, TokenTable tokens, SpecialSet specials,
-                                                    std::vector<BpeMerge> merges) {
+                                                    std::vector<BpeMerge> merges, TokenizerOptions options) {
   auto impl = std::make_shared<TokenizerImpl>();
   impl->kind = kind;
   impl->tokens = std::move(tokens);
   impl->specials = std::move(specials);
+  impl->options = std::move(options);
   if (kind == TokenizerKind::kBpe) impl->bpe.emplace(impl->tokens, std::move(merges), impl->specials.ids());
   if (kind != TokenizerKind::kByte) {
     std::unordered_map<std::string, int32_t> by_key;
     const std::vector<std::string> keys = impl->keys();
     for (int32_t id = 0; id < impl->tokens.size(); ++id) {
+      if (keys[static_cast<size_t>(id)].empty()) continue;
       const auto [other, is_new] = by_key.emplace(keys[static_cast<size_t>(id)], id);
       if (!is_new)
         fail("special token {} reads like another entry of the vocabulary (ids {} and {}); choose another name",

@@ -28,6 +28,14 @@ enum class TokenizerKind { kBpe, kByte, kChar };
 const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char"
 TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names the three
 
+enum class TokenizerFormat { kByName, kFolder, kGpt2, kTiktoken, kJson };  // kGpt2: a folder of vocab.json and merges.txt
+
+// What a .tiktoken file does not say. Without a pattern it comes from the file's name (cl100k_base.tiktoken).
+struct TokenizerFileOptions {
+  std::string pattern;                // a name that Pattern::named knows, or tiktoken's of an encoding (cl100k_base)
+  std::vector<std::string> specials;  // "<|x|>" for the next free id, or "<|x|>=ID"
+};
+
 struct TokenizerImpl;  // tokenizer_impl.h; constant but for its scratch memory
 
 class Tokenizer {
@@ -35,10 +43,15 @@ class Tokenizer {
   Tokenizer();  // the byte tokenizer without special tokens
   explicit Tokenizer(std::shared_ptr<const TokenizerImpl> impl) : impl_(std::move(impl)) {}
 
-  // Error: one line that names the file (and line or token) when anything is missing, torn or contradicts itself.
-  static Tokenizer load(const std::filesystem::path& folder);
+  // A folder (ours, GPT-2's two files, or one with tokenizer.json) or a file (.tiktoken, tokenizer.json).
+  // Error: one line that names the file (and line, token or place in the JSON) when anything is missing, torn or
+  // contradicts itself, or when tokenizer.json has a component that is not supported.
+  static Tokenizer load(const std::filesystem::path& path, const TokenizerFileOptions& options = {});
   // Writes the folder's files, each complete or absent, tokenizer_config.json last.
   void save(const std::filesystem::path& folder) const;
+  // In another format; by default what the name says: *.tiktoken, *.json, else a folder. What was written loads with
+  // the same ids (a .tiktoken file: given the pattern and special tokens again). Error: the format cannot say it.
+  void save_as(const std::filesystem::path& path, TokenizerFormat format = TokenizerFormat::kByName) const;
 
   TokenizerKind kind() const;
   int32_t vocab_size() const;

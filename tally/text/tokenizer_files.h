@@ -36,6 +36,8 @@ TokenTable bpe_tokens(const std::vector<std::string>& keys, const SpecialSet& sp
 std::vector<BpeMerge> bpe_merges(std::span<const MergeLine> lines, const TokenTable& tokens, const SpecialSet& specials,
                                  const std::function<std::string(size_t)>& name, const std::string& vocab);
 
+Tokenizer read_tiktoken_tokenizer(const fs::path& file, const TokenizerFileOptions& options);
+std::string tiktoken_tokenizer_text(const TokenizerImpl& impl);  // without special tokens; Error as below
 Tokenizer read_tokenizer_json(const fs::path& file);
 std::string tokenizer_json_text(const TokenizerImpl& impl);  // Error when the format cannot say it
 

@@ -8,17 +8,25 @@
 #include <vector>
 
 #include "tally/text/bpe.h"
+#include "tally/text/pattern.h"
 #include "tally/text/specials.h"
 #include "tally/text/tokenizer.h"
 
 namespace tally {
 
-inline constexpr const char* kGpt2Pattern = "gpt2";
+// How text becomes the pieces and tokens of a bpe tokenizer.
+struct TokenizerOptions {
+  Pattern pattern;
+  bool ignore_merges = false;        // a piece that is a token becomes it, whatever its merges say
+  bool nfc = false;                  // text between special tokens is put into Unicode's form C first
+  std::vector<int32_t> not_special;  // special tokens that tokenizer.json calls added but not special; ascending
+};
 
 struct TokenizerImpl {
   TokenizerKind kind = TokenizerKind::kByte;
   TokenTable tokens;
   SpecialSet specials;
+  TokenizerOptions options;
   std::optional<BpeModel> bpe;
   std::unordered_map<uint32_t, int32_t> chars;  // code point -> id (char)
 
@@ -34,6 +42,6 @@ struct TokenizerImpl {
 
 // Builds the kind's index over `tokens` and checks that no special token reads like another entry of vocab.json.
 std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerKind kind, TokenTable tokens, SpecialSet specials,
-                                                    std::vector<BpeMerge> merges);
+                                                    std::vector<BpeMerge> merges, TokenizerOptions options = {});
 
 }  // namespace tally

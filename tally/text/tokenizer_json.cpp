@@ -100,7 +100,8 @@ const std::string& read_split(const Node& split) {
   // tiktoken's encodings say Isolated.
   const std::string& expression = pattern.at("Regex").text();
   if (behavior == "Isolated") return expression;
-  if (behavior != "Removed" || !invert) split.at("behavior").refuse("{} is not supported; it may be Isolated", quote_token(behavior));
+  if (behavior != "Removed" || !invert)
+    split.at("behavior").refuse("{} is not supported; it may be Isolated", quote_token(behavior));
   if (pattern_of_splits({expression}).kind() == PatternKind::kRegex)
     split.at("behavior").refuse("Removed drops the text that the expression does not match; it may be Isolated");
   return expression;
@@ -114,10 +115,12 @@ Pattern read_pre_tokenizer(const Node& node) {
   leaves.pop_back();
   byte_level.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (byte_level.flag("add_prefix_space", true))
-    byte_level.at("add_prefix_space").refuse("true is not supported: text would get a space in front; it must be false");
+    byte_level.at("add_prefix_space")
+        .refuse("true is not supported: text would get a space in front; it must be false");
   const bool use_regex = byte_level.flag("use_regex", true);
   if (leaves.empty() && !use_regex)
-    byte_level.at("use_regex").refuse("false without a Split before it leaves the whole text as one piece, which is not supported");
+    byte_level.at("use_regex")
+        .refuse("false without a Split before it leaves the whole text as one piece, which is not supported");
   std::vector<std::string> expressions;
   for (const Node& leaf : leaves) {
     if (leaf.type() == "Digits" && use_regex && leaves.size() == 1) {
@@ -183,7 +186,7 @@ std::vector<MergeLine> read_merge_list(const Node& merges) {
     if (!json.is_array() || json.as_array().size() != 2 || !json.as_array()[0].is_string() ||
         !json.as_array()[1].is_string())
       fail("{}: expected \"left right\" or [\"left\", \"right\"]", name(i));
-    const std::string& left = json.as_array()[0].as_string(), &right = json.as_array()[1].as_string();
+    const std::string &left = json.as_array()[0].as_string(), &right = json.as_array()[1].as_string();
     lines.push_back({{}, {}, i});
     if (left.empty() || right.empty() || !printable_to_bytes(left, lines.back().left) ||
         !printable_to_bytes(right, lines.back().right))
@@ -262,7 +265,8 @@ Tokenizer read_tokenizer_json(const fs::path& file) {
   std::vector<BpeMerge> resolved = bpe_merges(
       lines, tokens, specials, [&](size_t i) { return fmt::format("{}: model.merges[{}]", name, i); }, "model.vocab");
   return naming(name, [&] {
-    return Tokenizer(make_tokenizer(TokenizerKind::kBpe, std::move(tokens), std::move(specials), std::move(resolved), options));
+    return Tokenizer(
+        make_tokenizer(TokenizerKind::kBpe, std::move(tokens), std::move(specials), std::move(resolved), options));
   });
 }
 

@@ -23,8 +23,9 @@ std::string pre_tokenizer(const Pattern& pattern) {
   if (splits.empty()) return byte_level(true);
   std::string out = R"({"type": "Sequence", "pretokenizers": [)";
   for (const std::string& expression : splits)
-    out += fmt::format(R"({}    {{"type": "Split", "pattern": {{"Regex": {}}}, "behavior": "Isolated", "invert": false}},)", "\n",
-                       quoted(expression));
+    out += fmt::format(
+        R"({}    {{"type": "Split", "pattern": {{"Regex": {}}}, "behavior": "Isolated", "invert": false}},)", "\n",
+        quoted(expression));
   return out + "\n    " + byte_level(false) + "\n  ]}";
 }
 
@@ -53,8 +54,9 @@ std::string vocab(const TokenizerImpl& impl) {
 std::string merges(const TokenizerImpl& impl) {
   std::string out;
   for (const BpeMerge& m : impl.bpe->merges())
-    out += fmt::format("{}{}", out.empty() ? "\n      " : ",\n      ",
-                       quoted(bytes_to_printable(impl.tokens[m.left]) + " " + bytes_to_printable(impl.tokens[m.right])));
+    out +=
+        fmt::format("{}{}", out.empty() ? "\n      " : ",\n      ",
+                    quoted(bytes_to_printable(impl.tokens[m.left]) + " " + bytes_to_printable(impl.tokens[m.right])));
   return out.empty() ? "[]" : "[" + out + "\n    ]";
 }
 
