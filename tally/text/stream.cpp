@@ -1,9 +1,10 @@
-// Streams. A pre-token is settled when it ends kPieceLookahead bytes before the text that is surely not the start of
-// a special token; everything from the first unsettled byte on is held.
+// Streams. A pre-token is settled when no text behind the one that is surely not the start of a special token
+// changes it; everything from the first unsettled byte on is held.
 #include <algorithm>
 
 #include "tally/base/error.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/bpe_text.h"
+#include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
 #include "tally/text/utf8.h"
@@ -18,13 +19,24 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
   size_t at = 0;
   if (impl.kind == TokenizerKind::kBpe) {
     std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
+    BpeTextEncoder encoder(*impl.bpe, text, &out, *scratch);
     while (at < text.size()) {
-      const size_t length = gpt2_piece(text.data() + at, text.size() - at);
-      if (at + length + kPieceLookahead > text.size()) break;
-      impl.bpe->encode_piece(text.substr(at, length), out, *scratch);
+      const size_t length = impl.pattern.final_piece(text, at);
+      if (length == 0) break;
+      encoder.add(text.substr(at, length));
       at += length;
     }
+    encoder.finish();
     impl.scratch.give(std::move(scratch));
+    return at;
+  }
+  if (impl.kind == TokenizerKind::kWord) {
+    while (at < text.size()) {
+      const size_t length = impl.pattern.final_piece(text, at);
+      if (length == 0) break;
+      at += length;
+    }
+    if (at > 0) impl.encode_words(text.substr(0, at), offset, out, nullptr);
     return at;
   }
   if (impl.kind == TokenizerKind::kByte) at = text.size();

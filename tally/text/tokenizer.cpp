@@ -87,6 +87,7 @@ std::shared_ptr<const TokenizerImpl> make(TokenizerParts parts, std::shared_ptr<
   impl->kind = parts.kind;
   impl->tokens = std::move(parts.tokens);
   impl->specials = std::move(parts.specials);
+  impl->pattern = std::move(parts.pattern);
   impl->encode_words = std::move(parts.encode_words);
   impl->bpe = std::move(bpe);
   impl->decoding = DecodeTable(impl->tokens);
@@ -151,6 +152,7 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
   parts.kind = impl_->kind;
   parts.tokens = std::move(tokens);
   parts.specials = SpecialSet(names, std::move(ids));
+  parts.pattern = impl_->pattern;
   parts.encode_words = impl_->encode_words;
   if (impl_->bpe && !same) parts.merges = impl_->bpe->rules().merge_by_id ? std::vector<BpeMerge>() : impl_->bpe->merges();
   if (impl_->bpe) parts.rules = impl_->bpe->rules();

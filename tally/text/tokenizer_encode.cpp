@@ -4,9 +4,9 @@
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
 #include "tally/text/bpe_text.h"
+#include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
-#include "tally/text/pretokenize.h"
 #include "tally/text/utf8.h"
 
 namespace tally {
@@ -49,7 +49,7 @@ class Scratch {
 
 int64_t encode_bpe(const TokenizerImpl& impl, std::string_view text, Ids* out, BpeScratch& scratch) {
   BpeTextEncoder encoder(*impl.bpe, text, out, scratch);
-  for_each_piece(text, [&encoder](std::string_view piece) { encoder.add(piece); });
+  for_each_piece(impl.pattern, text, [&encoder](std::string_view piece) { encoder.add(piece); });
   encoder.finish();
   return encoder.count();
 }
@@ -178,7 +178,7 @@ Ids Tokenizer::encode_parallel(std::string_view text, const SpecialPolicy& polic
   const SpecialSet none;
   if (filter.rest == Specials::kRefuse) for_each_part(text, filter, 0, [](std::string_view, size_t) {}, [](const auto&) {});
   const std::vector<std::string_view> parts =
-      cut_text(text, filter.search() ? impl_->specials : none, kParallelPartBytes, filter.only());
+      cut_text(text, filter.search() ? impl_->specials : none, kParallelPartBytes, impl_->pattern, filter.only());
   std::vector<Ids> ids(parts.size());
   parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
@@ -249,7 +249,7 @@ Ids Tokenizer::encode_with_dropout(std::string_view text, double probability, ui
   for_each_part(
       text, SpecialFilter(impl_->specials, policy), 0,
       [&](std::string_view plain, size_t offset) {
-        for_each_piece(plain, [&](std::string_view piece) {
+        for_each_piece(impl_->pattern, plain, [&](std::string_view piece) {
           const size_t at = offset + static_cast<size_t>(piece.data() - plain.data());
           impl_->bpe->encode_piece(piece, ids, BpeDropout{probability, seed, kDropoutStream + at});
         });

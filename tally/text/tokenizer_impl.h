@@ -11,6 +11,7 @@
 
 #include "tally/text/bpe.h"
 #include "tally/text/decode_table.h"
+#include "tally/text/pattern.h"
 #include "tally/text/specials.h"
 #include "tally/text/tokenizer.h"
 
@@ -26,6 +27,7 @@ using EncodeWords = std::function<void(std::string_view text, size_t offset, std
 // All that a tokenizer is made of.
 struct TokenizerParts {
   TokenizerKind kind = TokenizerKind::kBpe;
+  Pattern pattern;    // bpe and word
   TokenTable tokens;  // by id; bpe: no bytes for an id that the vocabulary leaves out
   SpecialSet specials;
   std::vector<BpeMerge> merges;  // bpe
@@ -50,6 +52,7 @@ struct TokenizerImpl {
   TokenizerKind kind = TokenizerKind::kByte;
   TokenTable tokens;
   SpecialSet specials;
+  Pattern pattern;
   std::shared_ptr<const BpeModel> bpe;
   EncodeWords encode_words;
   std::unordered_map<uint32_t, int32_t> chars;  // code point -> id (char)
