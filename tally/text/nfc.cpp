@@ -135,6 +135,17 @@ std::string nfc(std::string_view text) {
   return out;
 }
 
+size_t nfc_settled(std::string_view text) {
+  for (size_t at = text.size(); at > 0;) {
+    --at;
+    if ((static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80) continue;  // inside a character
+    const Utf8Char c = utf8_next(text.data() + at, text.size() - at);
+    if (c.status == Utf8Status::kIncomplete) continue;
+    if (c.status == Utf8Status::kInvalid || properties(c.code_point) == 0) return at;
+  }
+  return 0;
+}
+
 bool is_nfc(std::string_view text) {
   std::string normal;
   for (size_t at = 0; at < text.size();) {

@@ -75,26 +75,24 @@ Tokenizer read_tiktoken_tokenizer(const fs::path& file, const TokenizerFileOptio
     fail("{}: {} tokens, but {} has {}: the file is cut, or is another one; --pattern {} reads it all the same", name,
          count, encoding->name, encoding->tokens, encoding->pattern);
   require_all_bytes(ranks, name);
-  TokenizerOptions settings;
-  settings.pattern = encoding != nullptr ? Pattern::named(encoding->pattern) : Pattern::named(options.pattern);
+  TokenizerParts parts;
+  parts.pattern = encoding != nullptr ? Pattern::named(encoding->pattern) : Pattern::named(options.pattern);
   std::vector<NamedId> specials;
   for (const std::string& text : options.specials) specials.push_back(parse_special(text));
   if (options.specials.empty() && encoding != nullptr)
     for (const auto& [token, id] : encoding->specials) specials.push_back({token, id});
   DerivedMerges derived = derive_merges(ranks);
-  settings.ignore_merges = !derived.underivable.empty();
-  TokenTable tokens = place_specials(ranks, specials, name);
-  SpecialSet set = special_set(specials, name);
-  return naming(name, [&] {
-    return Tokenizer(make_tokenizer(TokenizerKind::kBpe, std::move(tokens), std::move(set), std::move(derived.merges),
-                                    std::move(settings)));
-  });
+  parts.rules.ignore_merges = !derived.underivable.empty();
+  parts.tokens = place_specials(ranks, specials, name);
+  parts.specials = special_set(specials, name);
+  parts.merges = std::move(derived.merges);
+  return naming(name, [&] { return Tokenizer(make_tokenizer(std::move(parts))); });
 }
 
 std::string tiktoken_tokenizer_text(const TokenizerImpl& impl) {
   if (!impl.bpe)
     fail("a .tiktoken file is written for bpe only; this is a {} tokenizer", tokenizer_kind_name(impl.kind));
-  if (impl.options.nfc) fail("a .tiktoken file cannot say that text is normalised (NFC)");
+  if (impl.nfc) fail("a .tiktoken file cannot say that text is normalised (NFC)");
   std::vector<bool> special(static_cast<size_t>(impl.tokens.size()), false);
   for (const int32_t id : impl.specials.ids()) special[static_cast<size_t>(id)] = true;
   TokenTable ranks;
@@ -102,7 +100,7 @@ std::string tiktoken_tokenizer_text(const TokenizerImpl& impl) {
     ranks.push_back(special[static_cast<size_t>(id)] ? std::string_view() : impl.tokens[id]);
   require_all_bytes(ranks, "a .tiktoken file cannot be written");
   const DerivedMerges derived = derive_merges(ranks);
-  if (!impl.options.ignore_merges && !derived.underivable.empty())
+  if (!impl.bpe->rules().ignore_merges && !derived.underivable.empty())
     fail("a .tiktoken file cannot be written: no merges make token {} (id {}), so tiktoken alone would use it",
          quote_token(impl.tokens[derived.underivable[0]]), derived.underivable[0]);
   PairMap<int32_t> ours(impl.bpe->merges().size());

@@ -20,9 +20,8 @@ constexpr const char* kJsonName = "tokenizer.json";
 constexpr const char* kGpt2Special = "<|endoftext|>";
 
 struct Config {
-  TokenizerKind kind = TokenizerKind::kBpe;
   std::vector<NamedId> specials;
-  TokenizerOptions options;
+  TokenizerParts parts;  // all but tokens, special tokens and merges
 };
 
 bool read_flag(const Json& json, const char* key, const std::string& name) {
@@ -33,15 +32,15 @@ bool read_flag(const Json& json, const char* key, const std::string& name) {
 }
 
 void read_options(const Json& json, const std::string& name, Config& config) {
-  TokenizerOptions& options = config.options;
+  TokenizerParts& parts = config.parts;
   if (const Json* pattern = json.find("pattern")) {
     if (!pattern->is_string()) fail("{}: the pattern must be a name", name);
-    options.pattern = naming(name, [&] { return Pattern::named(pattern->as_string()); });
+    parts.pattern = naming(name, [&] { return Pattern::named(pattern->as_string()); });
   }
-  options.ignore_merges = read_flag(json, "ignore_merges", name);
+  parts.rules.ignore_merges = read_flag(json, "ignore_merges", name);
   if (const Json* normalizer = json.find("normalizer")) {
     if (!normalizer->is_string() || normalizer->as_string() != "nfc") fail("{}: the normalizer must be \"nfc\"", name);
-    options.nfc = true;
+    parts.nfc = true;
   }
   const Json* plain = json.find("not_special");
   if (plain == nullptr) return;
@@ -52,11 +51,11 @@ void read_options(const Json& json, const std::string& name, Config& config) {
                                     [&](const NamedId& s) { return s.name == token.as_string(); });
     if (found == config.specials.end())
       fail("{}: {} of not_special is not among special_tokens", name, quote_token(token.as_string()));
-    options.not_special.push_back(found->id);
+    parts.not_special.push_back(found->id);
   }
-  std::sort(options.not_special.begin(), options.not_special.end());
-  const auto twice = std::adjacent_find(options.not_special.begin(), options.not_special.end());
-  if (twice != options.not_special.end()) fail("{}: not_special has the token of id {} twice", name, *twice);
+  std::sort(parts.not_special.begin(), parts.not_special.end());
+  const auto twice = std::adjacent_find(parts.not_special.begin(), parts.not_special.end());
+  if (twice != parts.not_special.end()) fail("{}: not_special has the token of id {} twice", name, *twice);
 }
 
 Config read_config(const Json& json, const std::string& name) {
@@ -65,7 +64,7 @@ Config read_config(const Json& json, const std::string& name) {
   if (kind == nullptr || !kind->is_string())
     fail("{}: no \"kind\" (bpe, byte or char); without this file vocab.json and merges.txt are read as GPT-2's", name);
   Config config;
-  config.kind = naming(name, [&] { return parse_tokenizer_kind(kind->as_string()); });
+  config.parts.kind = naming(name, [&] { return parse_tokenizer_kind(kind->as_string()); });
   if (const Json* specials = json.find("special_tokens")) {
     if (!specials->is_object()) fail("{}: special_tokens must be an object of tokens and ids", name);
     for (const auto& [token, id] : specials->as_object()) {
@@ -74,7 +73,7 @@ Config read_config(const Json& json, const std::string& name) {
       config.specials.push_back({token, static_cast<int32_t>(id.as_int())});
     }
   }
-  if (config.kind == TokenizerKind::kBpe) read_options(json, name, config);
+  if (config.parts.kind == TokenizerKind::kBpe) read_options(json, name, config);
   return config;
 }
 
@@ -101,7 +100,7 @@ Tokenizer load_char(const Config& config, SpecialSet specials, const std::vector
       fail("{}: token {} (id {}) is neither one character nor special", name, quote_token(key), id);
     tokens.push_back(key);
   }
-  return Tokenizer(make_tokenizer(config.kind, std::move(tokens), std::move(specials), {}));
+  return Tokenizer(make_tokenizer(config.parts.kind, std::move(tokens), std::move(specials), {}));
 }
 
 Tokenizer load_byte(const Config& config, const std::string& name) {
@@ -117,12 +116,12 @@ Tokenizer load_byte(const Config& config, const std::string& name) {
 
 // Settings that are as GPT-2's are left out, but for the pattern.
 void set_options(const TokenizerImpl& impl, Json& json) {
-  json.set("pattern", impl.options.pattern.name());
-  if (impl.options.ignore_merges) json.set("ignore_merges", true);
-  if (impl.options.nfc) json.set("normalizer", "nfc");
-  if (impl.options.not_special.empty()) return;
+  json.set("pattern", impl.pattern.name());
+  if (impl.bpe->rules().ignore_merges) json.set("ignore_merges", true);
+  if (impl.nfc) json.set("normalizer", "nfc");
+  if (impl.not_special.empty()) return;
   Json::Array names;
-  for (const int32_t id : impl.options.not_special) names.push_back(std::string(impl.tokens[id]));
+  for (const int32_t id : impl.not_special) names.push_back(std::string(impl.tokens[id]));
   json.set("not_special", std::move(names));
 }
 
@@ -135,14 +134,13 @@ Json specials_json(const Tokenizer& tokenizer) {
 Tokenizer load_bpe(Config config, SpecialSet specials, const std::vector<std::string>& keys, const fs::path& folder) {
   const std::string vocab = (folder / kVocabName).string();
   const fs::path merges_path = folder / kMergesName;
-  TokenTable tokens = bpe_tokens(keys, specials, vocab);
-  std::vector<BpeMerge> merges = bpe_merges(
-      read_merges(merges_path), tokens, specials,
+  TokenizerParts& parts = config.parts;
+  parts.tokens = bpe_tokens(keys, specials, vocab);
+  parts.merges = bpe_merges(
+      read_merges(merges_path), parts.tokens, specials,
       [&](size_t line) { return fmt::format("{}:{}", merges_path.string(), line); }, kVocabName);
-  return naming(vocab, [&] {
-    return Tokenizer(make_tokenizer(config.kind, std::move(tokens), std::move(specials), std::move(merges),
-                                    std::move(config.options)));
-  });
+  parts.specials = std::move(specials);
+  return naming(vocab, [&] { return Tokenizer(make_tokenizer(std::move(parts))); });
 }
 
 Tokenizer load_folder(const fs::path& folder) {
@@ -162,7 +160,7 @@ Tokenizer load_folder(const fs::path& folder) {
   } else if (has_json) {
     return read_tokenizer_json(json_path);
   }
-  if (config.kind == TokenizerKind::kByte) {
+  if (config.parts.kind == TokenizerKind::kByte) {
     special_set(config.specials, config_path.string());
     return load_byte(config, config_path.string());
   }
@@ -173,7 +171,8 @@ Tokenizer load_folder(const fs::path& folder) {
   }
   check_specials(config, keys, config_path);
   SpecialSet specials = special_set(config.specials, config_path.string());
-  if (config.kind == TokenizerKind::kChar) return load_char(config, std::move(specials), keys, vocab_path.string());
+  if (config.parts.kind == TokenizerKind::kChar)
+    return load_char(config, std::move(specials), keys, vocab_path.string());
   return load_bpe(std::move(config), std::move(specials), keys, folder);
 }
 
@@ -211,10 +210,9 @@ void write_gpt2(const TokenizerImpl& impl, const fs::path& folder) {
          what);
   };
   if (!impl.bpe) refuse(fmt::format("that this is a {} tokenizer", tokenizer_kind_name(impl.kind)));
-  if (impl.options.pattern.kind() != PatternKind::kGpt2)
-    refuse("the pattern " + printable(impl.options.pattern.name()));
-  if (impl.options.ignore_merges) refuse("that pieces which are tokens need no merges");
-  if (impl.options.nfc) refuse("that text is normalised (NFC)");
+  if (impl.pattern.kind() != PatternKind::kGpt2) refuse("the pattern " + printable(impl.pattern.name()));
+  if (impl.bpe->rules().ignore_merges) refuse("that pieces which are tokens need no merges");
+  if (impl.nfc) refuse("that text is normalised (NFC)");
   for (const std::string& name : impl.specials.names())
     if (name != kGpt2Special) refuse("that " + quote_token(name) + " is special");
   if (fs::exists(folder / kConfigName))

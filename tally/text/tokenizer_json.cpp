@@ -2,6 +2,7 @@
 // {models/bpe,pre_tokenizers,normalizers,processors,decoders}) is said with our pattern, merges and special tokens, or
 // refused under the path where it stands in the file. A setting that changes no id is passed over: the decoder (bytes
 // are bytes), offsets (trim_offsets), and what the post-processor puts around the ids (see docs/text.md).
+#include <algorithm>
 #include <unordered_map>
 
 #include "tally/base/json.h"
@@ -248,26 +249,23 @@ Tokenizer read_tokenizer_json(const fs::path& file) {
   const Node model = root.at("model");
   if (model.is_null()) model.refuse("the file has none, so it is not a tokenizer.json");
   check_model(model);
-  TokenizerOptions options;
-  options.nfc = read_normalizer(root.at("normalizer"));
-  options.pattern = read_pre_tokenizer(root.at("pre_tokenizer"));
-  options.ignore_merges = model.flag("ignore_merges", false);
+  TokenizerParts parts;
+  parts.nfc = read_normalizer(root.at("normalizer"));
+  parts.pattern = read_pre_tokenizer(root.at("pre_tokenizer"));
+  parts.rules.ignore_merges = model.flag("ignore_merges", false);
   check_post_processor(root.at("post_processor"));
   check_decoder(root.at("decoder"));
   std::vector<std::string> keys = keys_by_id(*model.at("vocab").json, name + ": model.vocab");
-  const Added added = read_added(root.at("added_tokens"), keys);
-  options.not_special = added.not_special;
-  SpecialSet specials = special_set(added.tokens, name + ": added_tokens");
-  TokenTable tokens = bpe_tokens(keys, specials, name + ": model.vocab");
-  check_bytes(model, tokens, specials);
-  const Node merges = model.at("merges");
-  const std::vector<MergeLine> lines = read_merge_list(merges);
-  std::vector<BpeMerge> resolved = bpe_merges(
-      lines, tokens, specials, [&](size_t i) { return fmt::format("{}: model.merges[{}]", name, i); }, "model.vocab");
-  return naming(name, [&] {
-    return Tokenizer(
-        make_tokenizer(TokenizerKind::kBpe, std::move(tokens), std::move(specials), std::move(resolved), options));
-  });
+  Added added = read_added(root.at("added_tokens"), keys);
+  parts.not_special = std::move(added.not_special);
+  std::sort(parts.not_special.begin(), parts.not_special.end());
+  parts.specials = special_set(added.tokens, name + ": added_tokens");
+  parts.tokens = bpe_tokens(keys, parts.specials, name + ": model.vocab");
+  check_bytes(model, parts.tokens, parts.specials);
+  parts.merges = bpe_merges(
+      read_merge_list(model.at("merges")), parts.tokens, parts.specials,
+      [&name](size_t i) { return fmt::format("{}: model.merges[{}]", name, i); }, "model.vocab");
+  return naming(name, [&] { return Tokenizer(make_tokenizer(std::move(parts))); });
 }
 
 }  // namespace tally

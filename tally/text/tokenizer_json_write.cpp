@@ -38,7 +38,7 @@ std::string added_tokens(const TokenizerImpl& impl) {
     out += fmt::format(
         R"({}{{"id": {}, "content": {}, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": {}}})",
         out.empty() ? "\n    " : ",\n    ", id, quoted(impl.specials.names()[i]),
-        yes_no(!std::binary_search(impl.options.not_special.begin(), impl.options.not_special.end(), id)));
+        yes_no(!std::binary_search(impl.not_special.begin(), impl.not_special.end(), id)));
   return out.empty() ? "[]" : "[" + out + "\n  ]";
 }
 
@@ -66,12 +66,13 @@ std::string tokenizer_json_text(const TokenizerImpl& impl) {
   if (!impl.bpe) fail("tokenizer.json is written for bpe only; this is a {} tokenizer", tokenizer_kind_name(impl.kind));
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   out += "  \"added_tokens\": " + added_tokens(impl) + ",\n";
-  out += fmt::format("  \"normalizer\": {},\n", impl.options.nfc ? R"({"type": "NFC"})" : "null");
-  out += "  \"pre_tokenizer\": " + pre_tokenizer(impl.options.pattern) + ",\n";
+  out += fmt::format("  \"normalizer\": {},\n", impl.nfc ? R"({"type": "NFC"})" : "null");
+  out += "  \"pre_tokenizer\": " + pre_tokenizer(impl.pattern) + ",\n";
   out += "  \"post_processor\": null,\n  \"decoder\": " + byte_level(true) + ",\n";
   out += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
   out += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n";
-  out += fmt::format("    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n", yes_no(impl.options.ignore_merges));
+  out += fmt::format("    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n",
+                     yes_no(impl.bpe->rules().ignore_merges));
   out += "    \"vocab\": " + vocab(impl) + ",\n    \"merges\": " + merges(impl) + "\n  }\n}\n";
   return out;
 }
