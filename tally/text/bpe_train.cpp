@@ -441,7 +441,7 @@ BpeTrained train_bpe(WordList words, const BpeTrainOptions& options) {
 
 BpeTrained train_bpe(std::span<const std::string_view> texts, const SpecialSet& specials, int64_t max_merges,
                      BpeTie tie) {
-  WordCounter counter(specials);
+  WordCounter counter(Pattern(), specials);
   counter.add(texts);
   BpeTrainOptions options;
   options.max_merges = max_merges, options.tie = tie;

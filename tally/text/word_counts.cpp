@@ -9,7 +9,6 @@
 
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
-#include "tally/text/pretokenize.h"
 #include "tally/text/word_table.h"
 
 namespace tally {
@@ -29,6 +28,7 @@ std::string mebibytes(size_t bytes) { return fmt::format("{:.1f} MiB", static_ca
 }  // namespace
 
 struct WordCounter::State {
+  Pattern pattern;
   SpecialSet specials;
   WordCounterOptions options;
   std::array<Shard, kShards> shards;
@@ -101,7 +101,7 @@ struct WordCounter::State {
     for_each_segment(
         part, specials,
         [&](std::string_view text) {
-          for_each_piece(text, [&](std::string_view w) {
+          for_each_piece(pattern, text, [&](std::string_view w) {
             if (local.add(w.data(), w.size(), end)) empty_into_shards(local);
           });
         },
@@ -137,7 +137,9 @@ struct WordCounter::State {
   }
 };
 
-WordCounter::WordCounter(SpecialSet specials, WordCounterOptions options) : state_(std::make_unique<State>()) {
+WordCounter::WordCounter(Pattern pattern, SpecialSet specials, WordCounterOptions options)
+    : state_(std::make_unique<State>()) {
+  state_->pattern = std::move(pattern);
   state_->specials = std::move(specials);
   state_->options = std::move(options);
 }
@@ -149,7 +151,7 @@ int64_t WordCounter::bytes_read() const { return static_cast<int64_t>(state_->by
 void WordCounter::add(std::span<const std::string_view> texts) {
   std::vector<std::string_view> parts;
   for (const std::string_view text : texts)
-    for (const std::string_view part : cut_text(text, state_->specials, kPartBytes)) parts.push_back(part);
+    for (const std::string_view part : cut_text(text, state_->specials, kPartBytes, state_->pattern)) parts.push_back(part);
   state_->count_parts(parts);
 }
 
@@ -160,6 +162,7 @@ void WordCounter::add(FileReader& file) {
   const size_t step = kPartBytes * 4 * static_cast<size_t>(std::min(num_threads(), 32));
   size_t wanted = step;
   if (file.size() >= 0) wanted = std::min(wanted, static_cast<size_t>(file.size()) + 1);
+  const size_t margin = std::max<size_t>(1, state_->specials.longest());
   std::vector<char> block;
   size_t held = 0;
   for (bool at_end = false; !at_end;) {
@@ -167,9 +170,9 @@ void WordCounter::add(FileReader& file) {
     const size_t room = block.size() - held, got = file.read(block.data() + held, room);
     at_end = got < room;
     const std::string_view text(block.data(), held + got);
-    std::vector<std::string_view> parts = cut_text(text, state_->specials, kPartBytes);
+    std::vector<std::string_view> parts = cut_text(text, state_->specials, kPartBytes, state_->pattern);
     if (!at_end) {
-      const char* const last = text.data() + (text.size() - std::min(text.size(), state_->specials.longest()));
+      const char* const last = text.data() + (text.size() - std::min(text.size(), margin));
       while (!parts.empty() && parts.back().data() + parts.back().size() > last) parts.pop_back();
     }
     const size_t counted = parts.empty() ? 0 : static_cast<size_t>(parts.back().data() + parts.back().size() - text.data());
@@ -213,8 +216,8 @@ WordList WordCounter::take(WordOrder order) {
   return list;
 }
 
-WordList count_words(std::span<const std::string_view> texts, const SpecialSet& specials) {
-  WordCounter counter(specials);
+WordList count_words(std::span<const std::string_view> texts, const SpecialSet& specials, const Pattern& pattern) {
+  WordCounter counter(pattern, specials);
   counter.add(texts);
   return counter.take(WordOrder::kBytes);
 }

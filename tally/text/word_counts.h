@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tally/base/file.h"
+#include "tally/text/pattern.h"
 #include "tally/text/specials.h"
 
 namespace tally {
@@ -43,7 +44,7 @@ struct WordCounterOptions {
 
 class WordCounter {
  public:
-  WordCounter(SpecialSet specials, WordCounterOptions options = {});
+  WordCounter(Pattern pattern, SpecialSet specials, WordCounterOptions options = {});
   ~WordCounter();
 
   void add(std::span<const std::string_view> texts);  // each stands alone
@@ -58,7 +59,8 @@ class WordCounter {
   std::unique_ptr<State> state_;
 };
 
-// GPT-2's pre-tokens of the texts between special tokens, ascending by bytes.
-WordList count_words(std::span<const std::string_view> texts, const SpecialSet& specials);
+// Pre-tokens of the texts between special tokens, ascending by bytes.
+WordList count_words(std::span<const std::string_view> texts, const SpecialSet& specials,
+                     const Pattern& pattern = Pattern());
 
 }  // namespace tally
