@@ -285,7 +285,8 @@ struct TokenizerDecode {
 std::vector<Verb> tokenizer_verbs() {
   return {make_verb<TokenizerTrain>("tokenizer train", "learn a vocabulary from text"),
           make_verb<TokenizerEncode>("tokenizer encode", "text to token ids"),
-          make_verb<TokenizerDecode>("tokenizer decode", "token ids to text")};
+          make_verb<TokenizerDecode>("tokenizer decode", "token ids to text"),
+          tokenizer_convert_verb()};
 }
 
 }  // namespace tally::cli
