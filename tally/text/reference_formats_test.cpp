@@ -82,7 +82,8 @@ TEST(ReferenceFormats, ExpectedIdsFromEveryFormat) {
     expect_ids(Tokenizer::load(json), expected, root, name);
   }
   Tokenizer::load(folder / "gpt2.json").save_as(folder / "pair_again", TokenizerFormat::kGpt2);
-  EXPECT_EQ(read_file(folder / "pair_again" / "merges.txt").size(), read_file(folder / "pair" / "merges.txt").size());
+  EXPECT_EQ(read_file(folder / "pair_again" / "merges.txt"),
+            "#version: 0.2\n" + read_file(folder / "pair" / "merges.txt"));
 }
 
 // The vocabulary of cl100k with the patterns of Llama 3 and Qwen 2: the pieces of expected.json are encoded one by one.

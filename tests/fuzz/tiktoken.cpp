@@ -11,7 +11,8 @@
 namespace tally::fuzz {
 namespace {
 
-constexpr std::string_view kText = "the cat's  low lower\n\nnewest \xC3\xA9\xE2\x82\xAC 1234 aaaaaaaaaaaaaaaaa abababab \xff";
+constexpr std::string_view kText =
+    "the cat's  low lower\n\nnewest \xC3\xA9\xE2\x82\xAC 1234 aaaaaaaaaaaaaaaaa abababab \xff";
 constexpr size_t kReferenceBytes = 300;  // the reference is slow
 
 void merge_piece(std::string_view piece, const std::map<std::string, int32_t>& ranks, std::vector<int32_t>& out) {

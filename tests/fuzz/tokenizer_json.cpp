@@ -1,5 +1,6 @@
 // A tokenizer.json, the byte 0xFF and some text. A file that loads is written and loads equal in every format that can
-// say it; text is encoded alike at once and in chunks and decodes to itself, or to its form C where the file asks for that.
+// say it; text is encoded alike at once and in chunks and decodes to itself, or to its form C where the file asks for
+// that.
 #include "tally/text/nfc.h"
 #include "tests/fuzz/formats.h"
 
@@ -7,7 +8,8 @@ namespace tally::fuzz {
 namespace {
 
 constexpr std::string_view kText =
-    "the cat's  low lower\n\nnewest \xC3\xA9 e\xCC\x81\xCC\xA3 \xE1\x84\x80\xE1\x85\xA1 1234 <|endoftext|><x> abab \xff";
+    "the cat's  low lower\n\nnewest \xC3\xA9 e\xCC\x81\xCC\xA3 \xE1\x84\x80\xE1\x85\xA1 1234 <|endoftext|><x> abab "
+    "\xff";
 
 }  // namespace
 }  // namespace tally::fuzz
