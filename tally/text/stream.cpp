@@ -1,9 +1,11 @@
-// Streams. A pre-token is settled when it ends kPieceLookahead bytes before the text that is surely not the start of
-// a special token; everything from the first unsettled byte on is held.
+// Streams. A pre-token is settled when no text behind the one that is surely not the start of a special token
+// changes it; everything from the first unsettled byte on is held.
 #include <algorithm>
 
 #include "tally/base/error.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/bpe_text.h"
+#include "tally/text/nfc.h"
+#include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
 #include "tally/text/utf8.h"
@@ -11,20 +13,47 @@
 namespace tally {
 namespace {
 
+// The last place where `text` may be cut whatever form its characters have, or 0.
+size_t last_border(const Pattern& pattern, std::string_view text) {
+  for (size_t back = 64; back < text.size() * 2; back *= 2) {
+    size_t at = pattern.next_safe_border(text, text.size() - std::min(back, text.size())), last = text.size();
+    while (at < text.size()) last = at, at = pattern.next_safe_border(text, at + 1);
+    if (last < text.size()) return last;
+  }
+  return 0;
+}
+
 // Encodes the front of `text` that more text behind it cannot change and returns its bytes; `text` holds no special
 // token and stands at `offset`. Pre-tokens are encoded one by one: the settled front on its own could split otherwise
 // (the two pieces of "\n\nx" before x would be one).
 size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t offset, std::vector<int32_t>& out) {
   size_t at = 0;
   if (impl.kind == TokenizerKind::kBpe) {
+    if (impl.nfc) text = text.substr(0, nfc_settled(text));
+    if (impl.nfc && !is_nfc(text)) {
+      at = last_border(impl.pattern, text);
+      impl.encode_plain(text.substr(0, at), offset, out);
+      return at;
+    }
     std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
+    BpeTextEncoder encoder(*impl.bpe, text, &out, *scratch);
     while (at < text.size()) {
-      const size_t length = gpt2_piece(text.data() + at, text.size() - at);
-      if (at + length + kPieceLookahead > text.size()) break;
-      impl.bpe->encode_piece(text.substr(at, length), out, *scratch);
+      const size_t length = impl.pattern.final_piece(text, at);
+      if (length == 0) break;
+      encoder.add(text.substr(at, length));
       at += length;
     }
+    encoder.finish();
     impl.scratch.give(std::move(scratch));
+    return at;
+  }
+  if (impl.kind == TokenizerKind::kWord) {
+    while (at < text.size()) {
+      const size_t length = impl.pattern.final_piece(text, at);
+      if (length == 0) break;
+      at += length;
+    }
+    if (at > 0) impl.encode_words(text.substr(0, at), offset, out, nullptr);
     return at;
   }
   if (impl.kind == TokenizerKind::kByte) at = text.size();
@@ -39,8 +68,11 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
 
 }  // namespace
 
+StreamEncoder::StreamEncoder(Tokenizer tokenizer, const SpecialPolicy& policy)
+    : tokenizer_(std::move(tokenizer)),
+      filter_(std::make_shared<const SpecialFilter>(tokenizer_.impl_->specials, policy)) {}
 StreamEncoder::StreamEncoder(Tokenizer tokenizer, bool allow_special)
-    : tokenizer_(std::move(tokenizer)), allow_special_(allow_special) {}
+    : StreamEncoder(std::move(tokenizer), allow_special ? Specials::kAllow : Specials::kAsText) {}
 
 void StreamEncoder::push(std::string_view chunk, std::vector<int32_t>& out) {
   held_ += chunk;
@@ -62,14 +94,15 @@ void StreamEncoder::advance(std::vector<int32_t>& out, bool at_end) {
 size_t StreamEncoder::encode_settled(std::string_view text, std::vector<int32_t>& out, bool at_end) const {
   static const SpecialSet none;
   const TokenizerImpl& impl = *tokenizer_.impl_;
-  const SpecialSet& specials = allow_special_ ? impl.specials : none;
+  const SpecialSet& specials = filter_->search() ? impl.specials : none;
   // From `unsure` on, a special token could begin that is not all here yet, or a longer one than is seen.
   const size_t keep = at_end || specials.empty() ? 0 : specials.longest() - 1;
   const size_t unsure = text.size() - std::min(keep, text.size());
   size_t at = 0;
   while (at < text.size()) {
-    const SpecialSet::Match match = specials.find(text, at);
+    const SpecialSet::Match match = specials.find(text, at, filter_->only());
     if (match.begin < unsure || at_end) {
+      filter_->check(match, consumed_);
       impl.encode_plain(text.substr(at, match.begin - at), consumed_ + at, out);
       if (match.end > match.begin) out.push_back(match.id);
       at = match.end;
