@@ -40,11 +40,13 @@ int32_t* BpeTextEncoder::put(std::span<const int32_t> ids, int32_t* to) {
   return std::copy(ids.begin(), ids.end(), to);
 }
 
+long g_st[8];
 int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
+  g_st[0]++;
   const std::string_view piece = w.piece;
   if (piece.size() <= kKeyBytes) {
     if (const int32_t token = model_.words_.find(w.key, w.hash); token >= 0) {
-      cache_[w.hash & kCacheMask] = {w.key, {token, 0, 0}, 1};
+      g_st[1]++;cache_[w.hash & kCacheMask] = {w.key, {token, 0, 0}, 1};
       *to = token;
       return to + 1;
     }
@@ -60,8 +62,9 @@ int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
     }
     slot = &scratch_.long_cache[(hash >> 20) & (kLongSlots - 1)];
     if (slot->length == piece.size() && std::memcmp(slot->bytes.data(), piece.data(), piece.size()) == 0)
-      return put({slot->ids.data(), slot->count}, to);
+      return g_st[2]++,put({slot->ids.data(), slot->count}, to);
   }
+  g_st[3]++;g_st[4]+=piece.size();if(piece.size()<=15)g_st[5]++;
   const std::span<const int32_t> ids = model_.encode_anew(piece, small, scratch_);
   if (piece.size() <= kKeyBytes && ids.size() <= 3) {
     BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
@@ -83,7 +86,7 @@ void BpeTextEncoder::flush() {
     drain(to);
     to = scratch_.found.data();
   }
-  const size_t n = n_waiting_;
+  const size_t n = n_waiting_;g_st[6]+=n;
   for (size_t i = 0; i < n; ++i) {
     const Waiting& w = waiting_[i];
     const BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
