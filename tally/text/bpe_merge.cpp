@@ -2,7 +2,6 @@
 #include "tally/text/bpe_merge.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "tally/base/error.h"
@@ -53,14 +52,9 @@ struct Symbols {
 
 MergeTable::MergeTable(std::span<const BpeMerge> merges, bool rank_by_result) : ranks_(merges.size()) {
   if (merges.size() >= kNoRank) fail("{} merges are more than ranks can count", merges.size());
-  const int filter_bits = std::max(6, static_cast<int>(std::bit_width(merges.size())) + 4);
-  filter_.assign(size_t{1} << (filter_bits - 6), 0);
-  filter_shift_ = 64 - filter_bits;
   for (size_t i = 0; i < merges.size(); ++i) {
     const BpeMerge& m = merges[i];
     const auto rank = rank_by_result ? static_cast<uint32_t>(m.result) : static_cast<uint32_t>(i);
-    const uint64_t bit = filter_bit(pair_key(m.left, m.right));
-    filter_[bit / 64] |= uint64_t{1} << (bit % 64);
     ranks_.insert(pair_key(m.left, m.right), {rank, m.result});
   }
 }

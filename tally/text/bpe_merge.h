@@ -35,9 +35,7 @@ class MergeTable {
 
   // rank is kNoRank when the pair has no merge.
   Merged find(int32_t left, int32_t right) const {
-    const uint64_t key = pair_key(left, right), bit = filter_bit(key);
-    if ((filter_[bit / 64] >> (bit % 64) & 1) == 0) return {kNoRank, -1};
-    const Merged* found = ranks_.find(key);
+    const Merged* found = ranks_.find(pair_key(left, right));
     return found == nullptr ? Merged{kNoRank, -1} : *found;
   }
 
@@ -50,12 +48,7 @@ class MergeTable {
   Last merge(std::vector<int32_t>& symbols, const BpeDropout* dropout = nullptr) const;
 
  private:
-  uint64_t filter_bit(uint64_t key) const { return ((key ^ (key >> 31)) * 0xD6E8FEB86659FD93u) >> filter_shift_; }
-
   PairMap<Merged> ranks_;
-  // Most pairs that are asked for have no merge: about 16 bits a merge say so of 15 in 16 of them, in little memory.
-  std::vector<uint64_t> filter_{0};
-  int filter_shift_ = 58;
 };
 
 }  // namespace tally

@@ -40,13 +40,11 @@ int32_t* BpeTextEncoder::put(std::span<const int32_t> ids, int32_t* to) {
   return std::copy(ids.begin(), ids.end(), to);
 }
 
-long g_st[8];
 int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
-  g_st[0]++;
   const std::string_view piece = w.piece;
   if (piece.size() <= kKeyBytes) {
     if (const int32_t token = model_.words_.find(w.key, w.hash); token >= 0) {
-      g_st[1]++;cache_[w.hash & kCacheMask] = {w.key, {token, 0, 0}, 1};
+      cache_[w.hash & kCacheMask] = {w.key, {token, 0, 0}, 1};
       *to = token;
       return to + 1;
     }
@@ -62,9 +60,8 @@ int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
     }
     slot = &scratch_.long_cache[(hash >> 20) & (kLongSlots - 1)];
     if (slot->length == piece.size() && std::memcmp(slot->bytes.data(), piece.data(), piece.size()) == 0)
-      return g_st[2]++,put({slot->ids.data(), slot->count}, to);
+      return put({slot->ids.data(), slot->count}, to);
   }
-  g_st[3]++;g_st[4]+=piece.size();if(piece.size()<=15)g_st[5]++;
   const std::span<const int32_t> ids = model_.encode_anew(piece, small, scratch_);
   if (piece.size() <= kKeyBytes && ids.size() <= 3) {
     BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
@@ -80,13 +77,19 @@ int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
   return put(ids, to);
 }
 
+inline void BpeTextEncoder::prefetch_missing(const Waiting& w) const {
+  if (w.piece.size() <= kKeyBytes) model_.words_.prefetch(w.hash);
+}
+
 void BpeTextEncoder::flush() {
   int32_t* to = to_;
   if (to + 4 * kBatch > scratch_.found.data() + kBuffer) {
     drain(to);
     to = scratch_.found.data();
   }
-  const size_t n = n_waiting_;g_st[6]+=n;
+  const size_t n = n_waiting_;
+  for (size_t i = 0; i < n; ++i)
+    if (cache_[waiting_[i].hash & kCacheMask].key != waiting_[i].key) prefetch_missing(waiting_[i]);
   for (size_t i = 0; i < n; ++i) {
     const Waiting& w = waiting_[i];
     const BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
