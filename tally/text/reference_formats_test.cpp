@@ -76,11 +76,14 @@ TEST(ReferenceFormats, ExpectedIdsFromEveryFormat) {
       t.save_as(path);
       EXPECT_EQ(timed_load(path, name + path.extension().string()).hash(), t.hash()) << path;
     }
-    if (!gpt2) EXPECT_EQ(read_file(tiktoken), read_file(source));
+    if (!gpt2) {
+      EXPECT_EQ(read_file(tiktoken), read_file(source));
+    }
     expect_ids(Tokenizer::load(json), expected, root, name);
   }
   Tokenizer::load(folder / "gpt2.json").save_as(folder / "pair_again", TokenizerFormat::kGpt2);
-  EXPECT_EQ(read_file(folder / "pair_again" / "merges.txt").size(), read_file(folder / "pair" / "merges.txt").size());
+  EXPECT_EQ(read_file(folder / "pair_again" / "merges.txt"),
+            "#version: 0.2\n" + read_file(folder / "pair" / "merges.txt"));
 }
 
 // The vocabulary of cl100k with the patterns of Llama 3 and Qwen 2: the pieces of expected.json are encoded one by one.

@@ -2,7 +2,7 @@
 // it gives back; what a file gets wrong is told with its place.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 
 #include "tally/base/file.h"
@@ -179,8 +179,10 @@ TEST(TokenizerFormats, WhatTiktokenCannotSayIsRefused) {
   };
   refuse(Tokenizer(), "for bpe only; this is a byte tokenizer");
   JsonFile file;
+  file.more_vocab = ",\"bcde\":257";
+  refuse(file.load(), "no merges make token \"bcde\" (id 257)");
   file.more_vocab = ",\"bc\":257";
-  refuse(file.load(), "no merges make token \"bc\" (id 257)");
+  refuse(file.load(), "tiktoken would merge \"b\" and \"c\", which has no merge here");
   file.merges = R"(["b c","a b"])";
   refuse(file.load(), "id 256 is made after id 257");
   file.normalizer = R"({"type":"NFC"})";
@@ -392,14 +394,14 @@ TEST(TokenizerJson, ManyAddedTokensLoadSoon) {
   file.added += "]";
   Place place;
   const fs::path path = place.put("tokenizer.json", file.text());
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this program: others do not count
   const Tokenizer t = Tokenizer::load(path);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("seconds", std::to_string(seconds));
   EXPECT_EQ(t.vocab_size(), 400257);
   EXPECT_EQ(t.encode("ab<extra_399999>"), (Ids{256, 400256}));
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-  EXPECT_LT(seconds, 4.0);  // 2 s on a machine that does nothing else
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LT(seconds, 2.0);
 #endif
 }
 
