@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <functional>
 #include <unordered_map>
+
+#include <xxhash.h>
 
 #include "tally/base/error.h"
 #include "tally/base/file.h"
@@ -84,24 +87,67 @@ std::vector<Line> parse_lines(const std::string& text, const std::string& name) 
   return lines;
 }
 
-// The tokens by their bytes.
-using Ranks = std::unordered_map<std::string_view, int32_t>;
 constexpr int32_t kNoRank = INT32_MAX;
+
+// Ranks by bytes: two bytes by a table, more by open addressing over hashes.
+class Ranks {
+ public:
+  explicit Ranks(const TokenTable& tokens) : tokens_(tokens), pairs_(256 * 256, kNoRank) {
+    slots_.resize(std::bit_ceil(static_cast<size_t>(tokens.size()) * 2 + 16), {0, kNoRank});
+    for (int32_t id = 0; id < tokens.size(); ++id) {
+      const std::string_view token = tokens[id];
+      if (token.empty()) continue;
+      longest_ = std::max(longest_, token.size());
+      if (token.size() == 2) {
+        pairs_[pair(token)] = id;
+        continue;
+      }
+      const uint64_t hash = XXH3_64bits(token.data(), token.size());
+      size_t i = hash & (slots_.size() - 1);
+      while (slots_[i].id != kNoRank) i = (i + 1) & (slots_.size() - 1);
+      slots_[i] = {hash, id};
+    }
+  }
+
+  // kNoRank when the bytes are no token.
+  int32_t find(std::string_view bytes) const {
+    if (bytes.size() == 2) return pairs_[pair(bytes)];
+    if (bytes.empty() || bytes.size() > longest_) return kNoRank;
+    const uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+    for (size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
+      if (slots_[i].id == kNoRank) return kNoRank;
+      if (slots_[i].hash == hash && tokens_[slots_[i].id] == bytes) return slots_[i].id;
+    }
+  }
+
+ private:
+  struct Slot {
+    uint64_t hash;
+    int32_t id;
+  };
+  static size_t pair(std::string_view two) {
+    return size_t{static_cast<unsigned char>(two[0])} << 8 | static_cast<unsigned char>(two[1]);
+  }
+
+  const TokenTable& tokens_;
+  std::vector<int32_t> pairs_;
+  std::vector<Slot> slots_;
+  size_t longest_ = 0;
+};
+
 constexpr size_t kScanBytes = 64;  // longer tokens use a heap
 
 // Merges the bytes of one token; its parts are positions of a string.
 class TokenMerger {
  public:
-  TokenMerger(const Ranks& ranks, size_t longest) : ranks_(ranks), longest_(longest) {}
+  explicit TokenMerger(const Ranks& ranks) : ranks_(ranks) {}
 
   // The two parts that the token arises from: the length of the left one, or 0 when it does not arise.
   size_t split(std::string_view token) { return token.size() <= kScanBytes ? by_scan(token) : by_heap(token); }
 
  private:
   int32_t rank_of(std::string_view token, size_t begin, size_t end) const {
-    if (end > token.size() || end - begin > longest_ || end - begin < 2) return kNoRank;
-    const auto found = ranks_.find(token.substr(begin, end - begin));
-    return found == ranks_.end() ? kNoRank : found->second;
+    return end > token.size() ? kNoRank : ranks_.find(token.substr(begin, end - begin));
   }
 
   size_t by_scan(std::string_view token) const {
@@ -155,7 +201,6 @@ class TokenMerger {
   }
 
   const Ranks& ranks_;
-  size_t longest_;
   std::vector<uint32_t> next_, previous_;
   std::vector<int32_t> rank_;
   std::vector<uint64_t> heap_;
@@ -246,25 +291,18 @@ std::string tiktoken_text(const TokenTable& tokens) {
 }
 
 DerivedMerges derive_merges(const TokenTable& tokens) {
-  Ranks ranks;
-  ranks.reserve(static_cast<size_t>(tokens.size()));
-  size_t longest = 0;
-  for (int32_t id = 0; id < tokens.size(); ++id) {
-    if (tokens[id].empty()) continue;
-    ranks.emplace(tokens[id], id);
-    longest = std::max(longest, tokens[id].size());
-  }
-  TokenMerger merger(ranks, longest);
+  const Ranks ranks(tokens);
+  TokenMerger merger(ranks);
   DerivedMerges derived;
   for (int32_t id = 0; id < tokens.size(); ++id) {
     const std::string_view token = tokens[id];
     if (token.size() < 2) continue;
     const size_t left = merger.split(token);
-    const auto a = ranks.find(token.substr(0, left)), b = ranks.find(token.substr(left));
-    if (left == 0 || a == ranks.end() || b == ranks.end())
+    const int32_t a = ranks.find(token.substr(0, left)), b = ranks.find(token.substr(left));
+    if (left == 0 || a == kNoRank || b == kNoRank)
       derived.underivable.push_back(id);
     else
-      derived.merges.push_back({a->second, b->second, id});
+      derived.merges.push_back({a, b, id});
   }
   return derived;
 }
