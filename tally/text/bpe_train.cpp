@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBytePairs = size_t{256} * 256;
 constexpr size_t kChunkWords = size_t{1} << 17;
-constexpr size_t kWalk = 256;    // slots that are searched for a word's edge before the list of long words is asked
+constexpr size_t kWalk = 256;     // slots that are searched for a word's edge before the list of long words is asked
 constexpr size_t kPrefetch = 16;  // places ahead
 constexpr uint32_t kNone = ~uint32_t{0};
 
@@ -346,7 +346,8 @@ class Trainer {
         right_.add(token, at - to_next, count);
       else if (previous != kEdge)
         left_.add(previous, at - length_[previous], count);
-      if (next != kEdge && !(next == pair.left && s[at + to_next + to_right] == pair.right)) right_.add(next, at, count);
+      if (next != kEdge && !(next == pair.left && s[at + to_next + to_right] == pair.right))
+        right_.add(next, at, count);
     }
   }
 
@@ -392,10 +393,12 @@ class Trainer {
   void check_memory() const {
     const size_t bytes = bytes_ + pairs_.capacity() * sizeof(Pair) + heap_.capacity() * sizeof(Candidate);
     if (options_.max_memory > 0 && bytes > static_cast<size_t>(options_.max_memory))
-      fail("training needs more than the {:.1f} MiB of memory allowed ({:.1f} MiB after {} merges): allow more, raise the "
-           "minimum frequency, or train on less text",
-           static_cast<double>(options_.max_memory) / (1 << 20), static_cast<double>(bytes) / (1 << 20),
-           trained_.merges.size());
+      fail(
+          "training needs more than the {:.1f} MiB of memory allowed ({:.1f} MiB after {} merges): allow more, raise "
+          "the "
+          "minimum frequency, or train on less text",
+          static_cast<double>(options_.max_memory) / (1 << 20), static_cast<double>(bytes) / (1 << 20),
+          trained_.merges.size());
   }
 
   const BpeTrainOptions& options_;
@@ -406,9 +409,9 @@ class Trainer {
   std::unique_ptr<Symbol[]> symbols_;
   std::vector<size_t> chunk_slots_;  // where each chunk of words begins, and the end
   std::vector<LongWord> long_words_;
-  std::vector<uint32_t> byte_pairs_;                       // index in pairs_ by left * 256 + right
+  std::vector<uint32_t> byte_pairs_;                      // index in pairs_ by left * 256 + right
   std::vector<std::unique_ptr<uint32_t[]>> byte_places_;  // their lists
-  std::vector<Block> blocks_;                              // by token - 256
+  std::vector<Block> blocks_;                             // by token - 256
   std::vector<Pair> pairs_;
   std::vector<Candidate> heap_;
   Side left_, right_;

@@ -27,7 +27,7 @@ enum class BpeTie {
   kFirstSeen,        // the pair that stands first in the text as merged so far; minbpe's rule
   kSmallestByteIds,  // the smallest (left id, right id), bytes being ids 0 to 255 by value; rustbpe's rule
 };
-const char* bpe_tie_name(BpeTie tie);        // "greatest-bytes", "smallest-ids", "first-seen", "smallest-byte-ids"
+const char* bpe_tie_name(BpeTie tie);         // "greatest-bytes", "smallest-ids", "first-seen", "smallest-byte-ids"
 BpeTie parse_bpe_tie(std::string_view name);  // Error names the four
 
 struct BpeTrainOptions {
@@ -36,7 +36,7 @@ struct BpeTrainOptions {
   int64_t min_frequency = 1;    // a pair must stand at least this often to be merged
   int64_t max_token_bytes = 0;  // longer tokens are not made; 0: any length
   int64_t max_memory = 0;       // bytes; Error naming the need when training takes more; 0: no limit
-  TrainProgress progress = {};       // phase "merging", in merges
+  TrainProgress progress = {};  // phase "merging", in merges
 };
 
 // Ids here: bytes 0 to 255 by value, merge k is 256 + k.

@@ -136,8 +136,8 @@ std::vector<Corpus> ten_corpora() {
   std::string all_bytes;
   for (int round = 0; round < 3; ++round)
     for (int b = 255; b >= 0; --b) all_bytes += static_cast<char>(b);
-  constexpr std::string_view kLetters[] = {"a",   "b",    "\xC3\xA9", "\xD0\xB6", "\xE4\xB8\xAD",
-                                           "\xE6\x96\x87", "\xF0\x9F\x8C\x8D", " ", "\n", "'s", "12"};
+  constexpr std::string_view kLetters[] = {
+      "a", "b", "\xC3\xA9", "\xD0\xB6", "\xE4\xB8\xAD", "\xE6\x96\x87", "\xF0\x9F\x8C\x8D", " ", "\n", "'s", "12"};
   return {
       {"runs that overlap", {"aaaaaaa aaa aaaa aa a aaaaa aaaaaaaaaaaaaaaaa"}},
       {"nothing", {"", ""}},
@@ -173,7 +173,8 @@ TEST(BpeTrainer, ManyRandomTextsEqualTheDefinitionUnderEachTieRule) {
     for (const BpeTie tie : kTies) {
       const std::string text = random_text(seed, 40 + seed * 7, seed % 3 == 0 ? "aab" : "aabbc d");
       const std::string_view view(text);
-      ASSERT_EQ(trained({&view, 1}, {}, options_of(50, tie)), naive_train(pieces_of({&view, 1}, {}), options_of(50, tie)))
+      ASSERT_EQ(trained({&view, 1}, {}, options_of(50, tie)),
+                naive_train(pieces_of({&view, 1}, {}), options_of(50, tie)))
           << seed << " " << bpe_tie_name(tie);
     }
 }
@@ -277,13 +278,9 @@ TEST(WordCounter, OrdersAndCounts) {
   counter.add(texts);
   std::vector<std::pair<std::string, int64_t>> words;
   for (const WordCount& w : counter.take(WordOrder::kFirstMet).words) words.emplace_back(w.word, w.count);
-  EXPECT_EQ(words, (std::vector<std::pair<std::string, int64_t>>{{"b", 2},
-                                                                 {" a", 3},
-                                                                 {" b", 1},
-                                                                 {" c", 1},
-                                                                 {" very", 1},
-                                                                 {",", 1},
-                                                                 {" veryverylongwordindeed", 1}}));
+  EXPECT_EQ(words,
+            (std::vector<std::pair<std::string, int64_t>>{
+                {"b", 2}, {" a", 3}, {" b", 1}, {" c", 1}, {" very", 1}, {",", 1}, {" veryverylongwordindeed", 1}}));
   EXPECT_TRUE(counter.take(WordOrder::kBytes).words.empty());
 }
 
@@ -292,8 +289,8 @@ WordList words_of(std::vector<WordCount> words) { return {std::move(words), {}};
 // huggingface/tokenizers#437, #2058: 32-bit counts overflow and the most frequent word is never merged.
 TEST(BpeTrainer, HF437CountsBeyond32BitsAreExact) {
   const int64_t big = int64_t{1} << 31;
-  const BpeTrained result = train_bpe(
-      words_of({{"the", 3 * big}, {"of", 2 * big + 1}, {"to", 2 * big}, {"in", big - 1}}), options_of(5));
+  const BpeTrained result =
+      train_bpe(words_of({{"the", 3 * big}, {"of", 2 * big + 1}, {"to", 2 * big}, {"in", big - 1}}), options_of(5));
   EXPECT_EQ(result.merges, (Merges{{'t', 'h'}, {256, 'e'}, {'o', 'f'}, {'t', 'o'}, {'i', 'n'}}));
   const int64_t most = std::numeric_limits<int64_t>::max();
   test::expect_error([&] { train_bpe(words_of({{"abc", most / 2}}), options_of(1)); }, "beyond 64 bits");
@@ -379,7 +376,8 @@ TEST(BpeTrainer, ProgressRunsToTheEnd) {
     EXPECT_LE(done, total);
     last[phase] = done;
   };
-  WordCounter counter(Pattern(), {}, {.max_memory = 0, .progress = progress, .total_bytes = static_cast<int64_t>(text.size())});
+  WordCounter counter(Pattern(), {},
+                      {.max_memory = 0, .progress = progress, .total_bytes = static_cast<int64_t>(text.size())});
   counter.add({&view, 1});
   BpeTrainOptions options = options_of(300);
   options.progress = progress;

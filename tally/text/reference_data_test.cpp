@@ -63,7 +63,7 @@ TEST(ReferenceData, CorpusEnGivesTheReferenceMergesAndVocabularyInTime) {
   }
   RecordProperty("seconds", std::to_string(best));
 #if !defined(__SANITIZE_ADDRESS__)
-  EXPECT_LE(best, 0.38);
+  EXPECT_LE(best, 0.05);
 #endif
   const Tokenizer tokenizer = train_file(corpus, 500);
   EXPECT_EQ(tokenizer.vocab_size(), 500);

@@ -29,7 +29,8 @@ std::vector<std::string> with_unknown(std::vector<std::string> specials);
 // Over the vocabulary of a folder. Without <|unk|> among the specials an unknown word is an Error.
 Tokenizer make_word_tokenizer(const Pattern& pattern, TokenTable tokens, SpecialSet specials);
 
-// `specials` are with_unknown(). Words that occur at least min_count times; at most vocab_size entries in all (0: any number).
+// `specials` are with_unknown(). Words that occur at least min_count times; at most vocab_size entries in all (0: any
+// number).
 Tokenizer make_word_vocabulary(const Pattern& pattern, WordList words, std::vector<std::string> specials,
                                int64_t vocab_size, int64_t min_count);
 

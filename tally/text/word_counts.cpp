@@ -89,8 +89,9 @@ struct WordCounter::State {
 
   void check_memory() {
     if (options.max_memory <= 0 || table_bytes <= static_cast<size_t>(options.max_memory)) return;
-    fail("the different words met so far need {} of memory, more than the {} allowed: allow more, or train on less text",
-         mebibytes(table_bytes), mebibytes(static_cast<size_t>(options.max_memory)));
+    fail(
+        "the different words met so far need {} of memory, more than the {} allowed: allow more, or train on less text",
+        mebibytes(table_bytes), mebibytes(static_cast<size_t>(options.max_memory)));
   }
 
   void count_part(std::string_view part, size_t offset, LocalWords& local) {
@@ -151,7 +152,8 @@ int64_t WordCounter::bytes_read() const { return static_cast<int64_t>(state_->by
 void WordCounter::add(std::span<const std::string_view> texts) {
   std::vector<std::string_view> parts;
   for (const std::string_view text : texts)
-    for (const std::string_view part : cut_text(text, state_->specials, kPartBytes, state_->pattern)) parts.push_back(part);
+    for (const std::string_view part : cut_text(text, state_->specials, kPartBytes, state_->pattern))
+      parts.push_back(part);
   state_->count_parts(parts);
 }
 
@@ -175,7 +177,8 @@ void WordCounter::add(FileReader& file) {
       const char* const last = text.data() + (text.size() - std::min(text.size(), margin));
       while (!parts.empty() && parts.back().data() + parts.back().size() > last) parts.pop_back();
     }
-    const size_t counted = parts.empty() ? 0 : static_cast<size_t>(parts.back().data() + parts.back().size() - text.data());
+    const size_t counted =
+        parts.empty() ? 0 : static_cast<size_t>(parts.back().data() + parts.back().size() - text.data());
     state_->count_parts(parts);
     held = text.size() - counted;
     std::copy_n(text.data() + counted, held, block.data());

@@ -99,9 +99,9 @@ class LocalWords {
 class SharedWords {
  public:
   struct Entry {
-    uint64_t key[2];     // the bytes of a short word, or {pointer, length}
+    uint64_t key[2];  // the bytes of a short word, or {pointer, length}
     int64_t count;
-    uint64_t first;      // position where it was met first << 8 | length, 255 for a long word
+    uint64_t first;  // position where it was met first << 8 | length, 255 for a long word
 
     std::string_view word() const {
       const size_t n = first & 0xFF;
@@ -122,9 +122,9 @@ class SharedWords {
     for (; index_[i] != 0; i = (i + 1) & (index_.size() - 1)) {
       if ((index_[i] & kTag) != tag) continue;
       Entry& entry = entries_[(index_[i] >> 32) - 1];
-      if (word.size() <= kInlineWord ? entry.key[0] == key.low && entry.key[1] == key.high &&
-                                           (entry.first & 0xFF) == word.size()
-                                     : entry.word() == word) {
+      if (word.size() <= kInlineWord
+              ? entry.key[0] == key.low && entry.key[1] == key.high && (entry.first & 0xFF) == word.size()
+              : entry.word() == word) {
         entry.count += count;
         entry.first = std::min(entry.first, first);
         return;

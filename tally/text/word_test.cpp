@@ -26,8 +26,8 @@ TEST(Words, A249TheSentenceHasEightSegments) {
   const std::string_view text = "I'll say supercalifragilisticexpialidocious!";
   std::vector<std::string> pieces;
   for_each_piece(Pattern::named(kWordPattern), text, [&](std::string_view piece) { pieces.emplace_back(piece); });
-  EXPECT_EQ(pieces, (std::vector<std::string>{"I", "'", "ll", " ", "say", " ", "supercalifragilisticexpialidocious",
-                                              "!"}));
+  EXPECT_EQ(pieces,
+            (std::vector<std::string>{"I", "'", "ll", " ", "say", " ", "supercalifragilisticexpialidocious", "!"}));
   EXPECT_EQ(train_words(text).encode(text).size(), 8u);
 }
 
