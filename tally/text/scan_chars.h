@@ -64,8 +64,8 @@ inline size_t ascii_run_end(const char* p, size_t i, size_t n) {
   for (; i + 16 <= n; i += 16) {
     __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
     if constexpr (Fold) bytes = _mm_or_si128(bytes, _mm_set1_epi8(0x20));  // bytes from 0x80 on stay negative
-    const __m128i inside = _mm_and_si128(_mm_cmpgt_epi8(bytes, _mm_set1_epi8(First - 1)),
-                                         _mm_cmplt_epi8(bytes, _mm_set1_epi8(Last + 1)));
+    const __m128i inside =
+        _mm_and_si128(_mm_cmpgt_epi8(bytes, _mm_set1_epi8(First - 1)), _mm_cmplt_epi8(bytes, _mm_set1_epi8(Last + 1)));
     const uint32_t outside = static_cast<uint32_t>(_mm_movemask_epi8(inside)) ^ 0xFFFFu;
     if (outside != 0) return i + static_cast<size_t>(std::countr_zero(outside));
   }

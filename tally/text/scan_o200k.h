@@ -28,8 +28,7 @@ struct O200k {
       if (word) {
         const Word after = word_at(p, first.length, n);
         if (after.lower_end != 0) return with_contraction(p, after.lower_end, n);
-        if ((first.bits & kMark) == 0 && after.upper_end > first.length)
-          return with_contraction(p, after.upper_end, n);
+        if ((first.bits & kMark) == 0 && after.upper_end > first.length) return with_contraction(p, after.upper_end, n);
       }
     }
     if ((first.bits & (kLetter | kMark)) != 0) {

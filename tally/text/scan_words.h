@@ -1,5 +1,5 @@
-// Scanners of the patterns that know letters, numbers, white space and the rest: gpt2, the family of cl100k, whitespace.
-// Each struct gives the bytes of the piece that starts at p; n > 0 bytes are all the text that is left.
+// Scanners of the patterns that know letters, numbers, white space and the rest: gpt2, the family of cl100k,
+// whitespace. Each struct gives the bytes of the piece that starts at p; n > 0 bytes are all the text that is left.
 #pragma once
 
 #include "tally/text/scan_chars.h"
