@@ -89,8 +89,11 @@ inline const std::vector<uint32_t>& differing_code_points() {
   static const std::vector<uint32_t> list = [] {
     std::string all;
     std::vector<uint32_t> code_points;
-    for (uint32_t c = 0; c < kUnicodeEnd; c = c == 0xD7FF ? 0xE000 : c + 1)
+    for (uint32_t c = 0; c < 0xE0200; ++c) {  // behind kUnicodeTableEnd only the variation selectors have a class
+      if (c == 0xD800) c = 0xE000;
+      if (c == kUnicodeTableEnd) c = 0xE0000;
       append_utf8(c, all), code_points.push_back(c);
+    }
     std::vector<CharClass> theirs(code_points.size(), classes::kOther);
     const auto mark = [&](const char* expression, CharClass bits) {
       const Regex regex(expression);

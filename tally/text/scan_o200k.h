@@ -17,6 +17,7 @@ struct O200k {
       if (ascii_class(p[1]) == kLower) return with_contraction(p, lower_run_end(p, 2, n), n);
       if (ascii_class(p[1]) == kUpper && ascii_class(p[2]) == kLower)
         return with_contraction(p, lower_run_end(p, 3, n), n);
+      if ((ascii_class(p[1]) & (kSpace | kNumber)) != 0) return spaces(p, n);
     } else if (ascii_class(*p) == kLower) {
       return with_contraction(p, lower_run_end(p, 1, n), n);
     }

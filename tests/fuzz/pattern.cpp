@@ -1,7 +1,7 @@
-// The first byte chooses. A pattern with a scanner: the rest is text, whose pieces are those of PCRE2 with the pattern's
-// expressions (without the code points that PCRE2's Unicode puts in other classes), stay when the text is cut at a safe
-// border, and are final when final_piece says so. Else the rest is an expression, the byte 0xFF and text: what compiles
-// gives pieces that join to the text.
+// The first byte chooses. A pattern with a scanner: the rest is text, whose pieces are those of PCRE2 with the
+// pattern's expressions (without the code points that PCRE2's Unicode puts in other classes), stay when the text is cut
+// at a safe border, and are final when final_piece says so. Else the rest is an expression, the byte 0xFF and text:
+// what compiles gives pieces that join to the text.
 #include "tally/text/pattern.h"
 
 #include <array>
