@@ -267,6 +267,16 @@ def config():
     return {name: t if isinstance(t, str) else json.dumps(t, indent=1, ensure_ascii=False) for name, t in texts.items()}
 
 
+def pattern():
+    texts = {"prose": "It's 1234 DON'T 'tis  we'LL\n\n  x\t\r\n", "scripts": "\u4e2d\u30fb\u6587AB\u3042\u3099 \u0434\u0430\u0301 \u00c9t\u00e9 \u01c5\u02b0 \u0661\u0662\u0663\u0664 \U0001f600\u200d",
+             "spaces": " \u00a0\u3000\n \u2028\r\n\u180e \u0085  a  \n ", "symbols": "a//\n/b ;\n\n(x)!\r$ $$ '\u017fx _y", "odd": "\x01\x01a\0\0 \u3040\u3097\u30ab\ue000A\U0010ffff"}
+    seeds = {"%s_%d" % (name, kind): bytes([kind]) + text.encode() for name, text in texts.items() for kind in range(8)}
+    seeds |= {"broken_%d" % kind: bytes([kind]) + b"a\xff \xe2\x80\n\xc5'\xc5\xf0\x9f\x98 \xed\xa0\x80" for kind in range(8)}
+    expressions = ["", "\\w+|.", "a*", "$", "\\s++$|\\s|\\S+", "[^\\S\\n]", "[]\\s[:space:]]+", "\\Q\\s\\E", "(?x) a # [ \\s\n b", "(a+)+$", "[a&&b]", "(", "\\", "[", "(?i:'s|ll)", "(?<=a)b|\\Ka", "(*LIMIT_MATCH=1)a"]
+    seeds |= {"regex_%02d" % i: b"\x08" + e.encode() + b"\xffaab's  it\xe2\x80 \n aaaaaaaaaaaaaaaaaaaaaaaaaaab" for i, e in enumerate(expressions)}
+    return seeds
+
+
 write("safetensors", safetensors())
 write("shard", shard())
 write("npy", npy())
@@ -274,3 +284,4 @@ write("tokenizer", tokenizer())
 write("tiktoken", tiktoken())
 write("tokenizer_json", tokenizer_json())
 write("config", config())
+write("pattern", pattern())

@@ -56,16 +56,12 @@ struct Name {
 };
 // The first name of a kind is the one that name() gives.
 const std::vector<Name>& names() {
-  static const std::vector<Name> list = {{PatternKind::kGpt2, "gpt2"},
-                                         {PatternKind::kGpt2, "r50k"},
-                                         {PatternKind::kGpt2, "p50k"},
-                                         {PatternKind::kCl100k, "cl100k"},
-                                         {PatternKind::kO200k, "o200k"},
-                                         {PatternKind::kLlama3, "llama3"},
-                                         {PatternKind::kQwen2, "qwen2"},
-                                         {PatternKind::kDeepseekV3, "deepseek-v3"},
-                                         {PatternKind::kNanochat, "nanochat"},
-                                         {PatternKind::kWhitespace, "whitespace"}};
+  static const std::vector<Name> list = {
+      {PatternKind::kGpt2, "gpt2"},         {PatternKind::kGpt2, "r50k"},
+      {PatternKind::kGpt2, "p50k"},         {PatternKind::kCl100k, "cl100k"},
+      {PatternKind::kO200k, "o200k"},       {PatternKind::kLlama3, "llama3"},
+      {PatternKind::kQwen2, "qwen2"},       {PatternKind::kDeepseekV3, "deepseek-v3"},
+      {PatternKind::kNanochat, "nanochat"}, {PatternKind::kWhitespace, "whitespace"}};
   return list;
 }
 
@@ -76,8 +72,7 @@ scan::Char char_before(std::string_view text, size_t i) {
   if (scan::is_ascii(text[i - 1])) return scan::char_at(text.data() + i - 1, 1, nullptr);
   for (size_t length = 2; length <= std::min<size_t>(4, i); ++length) {
     const Utf8Char c = utf8_next(text.data() + i - length, length);
-    if (c.status == Utf8Status::kValid && c.length == length)
-      return {c.code_point, c.length, char_class(c.code_point)};
+    if (c.status == Utf8Status::kValid && c.length == length) return {c.code_point, c.length, char_class(c.code_point)};
   }
   return {0xFFFD, 1, kPunctuation};
 }

@@ -1,7 +1,7 @@
 // How text is cut into pieces (pre-tokens) before BPE. The patterns that people use are scanners written by hand over
-// UTF-8 bytes (scan_*.h: general categories of Unicode 16, \s = White_Space); any other regular expression runs on PCRE2.
-// Any bytes are split and the pieces join to the text again: what an expression leaves unmatched is a piece of its own
-// (as "Isolated" splits do elsewhere), and a byte that is not part of valid UTF-8 is a symbol (as U+FFFD is).
+// UTF-8 bytes (scan_*.h: general categories of Unicode 16, \s = White_Space); any other regular expression runs on
+// PCRE2. Any bytes are split and the pieces join to the text again: what an expression leaves unmatched is a piece of
+// its own (as "Isolated" splits do elsewhere), and a byte that is not part of valid UTF-8 is a symbol (as U+FFFD is).
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ class Pattern {
   static Pattern splits(const std::vector<std::string>& expressions);
 
   PatternKind kind() const { return kind_; }
-  const std::string& name() const;         // for configuration files; named(name()) is this pattern
-  std::string expression() const;          // the regular expression it equals, for files of others
+  const std::string& name() const;          // for configuration files; named(name()) is this pattern
+  std::string expression() const;           // the regular expression it equals, for files of others
   std::vector<std::string> splits() const;  // the same as isolating splits in order; more than one for deepseek-v3
 
   // Bytes of the piece that starts at text[at] (at < size). text is all there is: its end is the end of the text.
@@ -82,14 +82,22 @@ class Pattern {
 template <class F>
 decltype(auto) with_scanner(PatternKind kind, const F& f) {
   switch (kind) {
-    case PatternKind::kCl100k: return f(scan::Cl100k<3, true>());
-    case PatternKind::kO200k: return f(scan::O200k());
-    case PatternKind::kLlama3: return f(scan::Cl100k<3, false>());
-    case PatternKind::kQwen2: return f(scan::Cl100k<1, false>());
-    case PatternKind::kDeepseekV3: return f(scan::DeepseekV3());
-    case PatternKind::kWhitespace: return f(scan::Whitespace());
-    case PatternKind::kNanochat: return f(scan::Cl100k<2, false>());
-    default: return f(scan::Gpt2());
+    case PatternKind::kCl100k:
+      return f(scan::Cl100k<3, true>());
+    case PatternKind::kO200k:
+      return f(scan::O200k());
+    case PatternKind::kLlama3:
+      return f(scan::Cl100k<3, false>());
+    case PatternKind::kQwen2:
+      return f(scan::Cl100k<1, false>());
+    case PatternKind::kDeepseekV3:
+      return f(scan::DeepseekV3());
+    case PatternKind::kWhitespace:
+      return f(scan::Whitespace());
+    case PatternKind::kNanochat:
+      return f(scan::Cl100k<2, false>());
+    default:
+      return f(scan::Gpt2());
   }
 }
 

@@ -17,12 +17,12 @@
 namespace tally {
 namespace {
 
-constexpr uint32_t kMatchLimit = 10'000'000;          // steps for one starting place
-constexpr size_t kStackBytes = size_t{64} << 20;      // what the compiled code may use to backtrack
-constexpr size_t kStartsAtOnce = 512;                 // bytes of starting places between two looks at the clock
-constexpr size_t kPiecesAtOnce = 4096;                // and pieces
-constexpr double kPatience = 20, kSlowest = 20'000;   // after so many seconds: at least so many bytes a second
-constexpr size_t kShownBytes = 200;                   // of an expression in a message
+constexpr uint32_t kMatchLimit = 10'000'000;         // steps for one starting place
+constexpr size_t kStackBytes = size_t{64} << 20;     // what the compiled code may use to backtrack
+constexpr size_t kStartsAtOnce = 512;                // bytes of starting places between two looks at the clock
+constexpr size_t kPiecesAtOnce = 4096;               // and pieces
+constexpr double kPatience = 20, kSlowest = 20'000;  // after so many seconds: at least so many bytes a second
+constexpr size_t kShownBytes = 200;                  // of an expression in a message
 
 template <auto Free>
 struct Deleter {
@@ -38,7 +38,7 @@ using CodePointer = Owned<pcre2_code, pcre2_code_free>;
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
   return pcre2_get_error_message(code, text, sizeof text) < 0 ? fmt::format("error {}", code)
-                                                               : std::string(reinterpret_cast<const char*>(text));
+                                                              : std::string(reinterpret_cast<const char*>(text));
 }
 
 std::string shown(const std::string& expression) { return quote_token(expression.substr(0, kShownBytes)); }
@@ -104,9 +104,10 @@ Spelling spell(const std::string& given) {
       }
     } else if (in_class) {
       if (rest.starts_with("&&"))
-        fail_value("the regular expression {} has && in a class at offset {}, which PCRE2 does not read as other "
-                   "engines do; write \\&\\& for two ampersands",
-                   shown(given), i);
+        fail_value(
+            "the regular expression {} has && in a class at offset {}, which PCRE2 does not read as other "
+            "engines do; write \\&\\& for two ampersands",
+            shown(given), i);
       if (rest.starts_with("[:space:]") && spaces_are_wrong()) {
         out.put(kSpaceRanges, i);
         i += 9;
@@ -232,13 +233,14 @@ void RegexPieces::refuse(int code) const {
   const std::string expression = shown(regex_.expression());
   if (code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_JIT_STACKLIMIT || code == PCRE2_ERROR_HEAPLIMIT ||
       code == PCRE2_ERROR_DEPTHLIMIT || code == 0)
-    fail_run("the regular expression {} takes too {} at byte {} of the text; write it with less to try again "
-             "(possessive ++, *+), or use a pattern with a name",
-             expression,
-             code == 0                         ? "long for each byte"
-             : code == PCRE2_ERROR_MATCHLIMIT ? "many steps for one piece"
-                                               : "much memory for one piece",
-             at_);
+    fail_run(
+        "the regular expression {} takes too {} at byte {} of the text; write it with less to try again "
+        "(possessive ++, *+), or use a pattern with a name",
+        expression,
+        code == 0                        ? "long for each byte"
+        : code == PCRE2_ERROR_MATCHLIMIT ? "many steps for one piece"
+                                         : "much memory for one piece",
+        at_);
   fail_run("the regular expression {} failed at byte {} of the text: {}", expression, at_, message_of(code));
 }
 

@@ -1,5 +1,6 @@
 // Regular expressions on PCRE2 with its just-in-time compiler, for patterns that have no scanner. PCRE2's syntax with
-// UTF and Unicode properties (of the Unicode version that PCRE2 was built with; regex_unicode_version() says which), and
+// UTF and Unicode properties (of the Unicode version that PCRE2 was built with; regex_unicode_version() says which),
+// and
 //   \s \S [:space:]  White_Space; PCRE2 up to 10.42 counts U+180E too, so \s and \S are spelt out before it sees them
 //   $                the end of the text only, as in tiktoken; PCRE2's own also stands before a newline there
 //   [..&&..]         refused: other engines intersect classes, PCRE2 would take the ampersands as characters
@@ -47,20 +48,20 @@ class RegexPieces {
   struct Match {
     size_t begin, end;
   };
-  Match search(size_t from);          // the first match from `from` on, or two times the end of the text
-  size_t raw_length(size_t end);      // moves at_ to `end` and gives the bytes of the caller's text that it passed
+  Match search(size_t from);      // the first match from `from` on, or two times the end of the text
+  size_t raw_length(size_t end);  // moves at_ to `end` and gives the bytes of the caller's text that it passed
   [[noreturn]] void refuse(int code) const;
 
   const Regex& regex_;
   std::unique_ptr<Regex::State> state_;
-  std::string repaired_;           // the text with each broken byte as U+FFFD, when it has any
-  std::vector<size_t> replaced_;   // where those stand in it, ascending
+  std::string repaired_;          // the text with each broken byte as U+FFFD, when it has any
+  std::vector<size_t> replaced_;  // where those stand in it, ascending
   size_t next_replaced_ = 0;
-  std::string_view text_;          // repaired or as it came
-  size_t at_ = 0;                  // in text_
-  Match pending_{0, 0};            // found already and not given yet when pending_.begin > at_ or it has bytes
+  std::string_view text_;  // repaired or as it came
+  size_t at_ = 0;          // in text_
+  Match pending_{0, 0};    // found already and not given yet when pending_.begin > at_ or it has bytes
   bool has_pending_ = false;
-  double began_ = 0;               // seconds
+  double began_ = 0;  // seconds
   size_t began_at_ = 0, pieces_ = 0;
 };
 

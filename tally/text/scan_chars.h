@@ -46,6 +46,14 @@ struct Char {
 };
 
 inline Char wide_char_at(const char* p, size_t n, const uint8_t* table) {
+  const auto* u = reinterpret_cast<const unsigned char*>(p);
+  if (n >= 3 && u[0] >= 0xC2 && u[0] < 0xF0 && (u[1] & 0xC0) == 0x80) {  // utf8_next's cases of two and three bytes
+    const uint32_t two = (u[0] & 0x1Fu) << 6 | (u[1] & 0x3Fu);
+    if (u[0] < 0xE0) return {two, 2, table[two]};
+    const uint32_t three = (u[0] & 0xFu) << 12 | (u[1] & 0x3Fu) << 6 | (u[2] & 0x3Fu);
+    if ((u[2] & 0xC0) == 0x80 && three >= 0x800 && (three < 0xD800 || three > 0xDFFF)) return {three, 3, table[three]};
+    return {0xFFFD, 1, kPunctuation};
+  }
   const Utf8Char c = utf8_next(p, n);
   if (c.status != Utf8Status::kValid) return {0xFFFD, 1, kPunctuation};
   return {c.code_point, c.length, char_class(c.code_point, table)};
@@ -64,8 +72,8 @@ inline size_t ascii_run_end(const char* p, size_t i, size_t n) {
   for (; i + 16 <= n; i += 16) {
     __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i));
     if constexpr (Fold) bytes = _mm_or_si128(bytes, _mm_set1_epi8(0x20));  // bytes from 0x80 on stay negative
-    const __m128i inside = _mm_and_si128(_mm_cmpgt_epi8(bytes, _mm_set1_epi8(First - 1)),
-                                         _mm_cmplt_epi8(bytes, _mm_set1_epi8(Last + 1)));
+    const __m128i inside =
+        _mm_and_si128(_mm_cmpgt_epi8(bytes, _mm_set1_epi8(First - 1)), _mm_cmplt_epi8(bytes, _mm_set1_epi8(Last + 1)));
     const uint32_t outside = static_cast<uint32_t>(_mm_movemask_epi8(inside)) ^ 0xFFFFu;
     if (outside != 0) return i + static_cast<size_t>(std::countr_zero(outside));
   }
@@ -110,12 +118,15 @@ inline size_t run_end(const char* p, size_t i, size_t n, const uint8_t* table) {
 // End of the run of characters whose class is none of `Stop`.
 template <CharClass Stop>
 inline size_t run_end_without(const char* p, size_t i, size_t n, const uint8_t* table) {
-  while (i < n) {
-    const Char c = char_at(p + i, n - i, table);
-    if ((c.bits & Stop) != 0) return i;
-    i += c.length;
+  for (;;) {
+    while (i < n && is_ascii(p[i]) && (ascii_class(p[i]) & Stop) == 0) ++i;
+    if (i == n || is_ascii(p[i])) return i;
+    while (i < n && !is_ascii(p[i])) {
+      const Char c = wide_char_at(p + i, n - i, table);
+      if ((c.bits & Stop) != 0) return i;
+      i += c.length;
+    }
   }
-  return i;
 }
 
 // \p{N}{1,Most}, of which one ends at i.
@@ -138,6 +149,11 @@ struct Spaces {
 inline Spaces spaces_at(const char* p, size_t n, const uint8_t* table) {
   Spaces s;
   while (s.end < n) {
+    if (p[s.end] == ' ') {
+      s.end = ascii_run_end<' ', ' ', false>(p, s.end + 1, n);
+      s.last = s.end - 1;
+      continue;
+    }
     const Char c = char_at(p + s.end, n - s.end, table);
     if ((c.bits & kSpace) == 0) break;
     s.last = s.end;

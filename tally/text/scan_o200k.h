@@ -17,6 +17,7 @@ struct O200k {
       if (ascii_class(p[1]) == kLower) return with_contraction(p, lower_run_end(p, 2, n), n);
       if (ascii_class(p[1]) == kUpper && ascii_class(p[2]) == kLower)
         return with_contraction(p, lower_run_end(p, 3, n), n);
+      if ((ascii_class(p[1]) & (kSpace | kNumber)) != 0) return spaces(p, n);
     } else if (ascii_class(*p) == kLower) {
       return with_contraction(p, lower_run_end(p, 1, n), n);
     }
@@ -28,8 +29,7 @@ struct O200k {
       if (word) {
         const Word after = word_at(p, first.length, n);
         if (after.lower_end != 0) return with_contraction(p, after.lower_end, n);
-        if ((first.bits & kMark) == 0 && after.upper_end > first.length)
-          return with_contraction(p, after.upper_end, n);
+        if ((first.bits & kMark) == 0 && after.upper_end > first.length) return with_contraction(p, after.upper_end, n);
       }
     }
     if ((first.bits & (kLetter | kMark)) != 0) {

@@ -1,5 +1,5 @@
-// Scanners of the patterns that know letters, numbers, white space and the rest: gpt2, the family of cl100k, whitespace.
-// Each struct gives the bytes of the piece that starts at p; n > 0 bytes are all the text that is left.
+// Scanners of the patterns that know letters, numbers, white space and the rest: gpt2, the family of cl100k,
+// whitespace. Each struct gives the bytes of the piece that starts at p; n > 0 bytes are all the text that is left.
 #pragma once
 
 #include "tally/text/scan_chars.h"
@@ -45,7 +45,11 @@ struct Cl100k {
   const uint8_t* table = unicode_class_table();
 
   size_t piece(const char* p, size_t n) const {
-    if (*p == ' ' && n > 1 && is_ascii_letter(p[1])) return run_end<kLetter>(p, 2, n, table);
+    if (*p == ' ' && n > 1) {
+      if (is_ascii_letter(p[1])) return run_end<kLetter>(p, 2, n, table);
+      if (ascii_class(p[1]) == kPunctuation) return symbols_end(p, 2, n);
+      if ((ascii_class(p[1]) & (kSpace | kNumber)) != 0) return spaces(p, n);
+    }
     if (is_ascii_letter(*p)) return run_end<kLetter>(p, 1, n, table);
     const Char first = char_at(p, n, table);
     if ((first.bits & kLetter) != 0) return run_end<kLetter>(p, first.length, n, table);
@@ -65,12 +69,16 @@ struct Cl100k {
     } else if ((first.bits & kSpace) != 0) {
       return spaces(p, n);
     }
-    size_t i = run_end_without<kSpace | kLetter | kNumber>(p, symbols, n, table);
+    return symbols_end(p, symbols, n);
+  }
+
+ private:
+  size_t symbols_end(const char* p, size_t i, size_t n) const {
+    i = run_end_without<kSpace | kLetter | kNumber>(p, i, n, table);
     while (i < n && (p[i] == '\n' || p[i] == '\r')) ++i;
     return i;
   }
 
- private:
   size_t spaces(const char* p, size_t n) const {
     const Spaces s = spaces_at(p, n, table);
     if (EndFirst && s.end == n) return n;
