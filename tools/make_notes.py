@@ -24,7 +24,8 @@ HEAD = """# Lectures 1 and 2, run
 
 The course's first two lectures, a snippet a topic, in C++ and in Python, with what they print. `tools/make_notes.py` runs
 [notes.cpp](../examples/notes/notes.cpp) and [notes.py](../examples/notes/notes.py) and writes this page; the tests run both
-again. Dtypes go by `bf16` in C++ and by `tally.bfloat16` in Python. `print` in C++ is that of [print.h](../examples/notes/print.h), which uses Python's words for truths and numbers.
+again. Dtypes go by `bf16` in C++ and by `tally.bfloat16` in Python. `print` in C++ is that of
+[print.h](../examples/notes/print.h), which uses Python's words for truths and numbers.
 [The course, topic by topic](course.md) names the tests behind each fact.
 """
 
