@@ -1,0 +1,146 @@
+"""The Python programs of bench/tokenizers.py: tokenizer_worker.py PROGRAM VOCABULARY FILES, where PROGRAM is tiktoken, hf
+(Hugging Face's tokenizers), tally or quicktok, and FILES what tokenizer_vocabularies.py prepared (for tiktoken: the folder
+of the published files; for tally: the path it loads).
+
+Commands and answers are those of tokenizer_worker.h. Texts are str objects before the clock starts; ids are those of each
+program's fastest call that gives them to Python.
+"""
+import json
+import os
+import pathlib
+import struct
+import sys
+import time
+
+import numpy
+import xxhash
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+
+class Tiktoken:
+    def __init__(self, vocabulary, files):
+        import tokenizer_vocabularies
+        self.encoding = tokenizer_vocabularies.tiktoken_encoding(pathlib.Path(files), vocabulary)
+
+    def encode(self, texts, threads):
+        if threads == 1:
+            return [self.encoding.encode_to_numpy(text, disallowed_special=()) for text in texts]
+        return self.encoding.encode_ordinary_batch(texts, num_threads=threads)
+
+    def ids_to_decode(self, ids):
+        return ids.tolist()
+
+    def decode(self, ids):
+        return self.encoding.decode_bytes(ids)
+
+
+class HuggingFace:
+    def __init__(self, vocabulary, files):
+        import tokenizers
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(files) / f"{vocabulary}.json"))
+        # Texts are ordinary text for all; an encoding of them may not hold the special token.
+        self.tokenizer.encode_special_tokens = True
+
+    def encode(self, texts, threads):
+        os.environ["TOKENIZERS_PARALLELISM"] = "false" if threads == 1 else "true"
+        return [e.ids for e in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def ids_to_decode(self, ids):
+        return ids.tolist()
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids, skip_special_tokens=False).encode()
+
+
+class Tally:
+    def __init__(self, vocabulary, files):
+        import tally
+        self.tokenizer = tally.Tokenizer.from_file(files)
+
+    def encode(self, texts, threads):
+        if threads == 1:
+            return [self.tokenizer.encode_to_numpy(text, disallowed_special=()) for text in texts]
+        return self.tokenizer.encode_batch(texts, disallowed_special=(), num_threads=threads)
+
+    def ids_to_decode(self, ids):
+        return ids
+
+    def decode(self, ids):
+        return self.tokenizer.decode_bytes(ids)
+
+
+class Quicktok:
+    def __init__(self, vocabulary, files):
+        import quicktok
+        self.encoding = quicktok.get_encoding(f"{vocabulary}_base")
+
+    def encode(self, texts, threads):
+        return [self.encoding.encode_to_numpy(text) for text in texts]
+
+    def ids_to_decode(self, ids):
+        return ids
+
+    def decode(self, ids):
+        return self.encoding.decode_bytes(ids)
+
+
+def status_bytes(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+
+
+def joined(found):
+    return numpy.concatenate([numpy.asarray(ids, dtype="<u4") for ids in found]) if found else numpy.zeros(0, "<u4")
+
+
+class Worker:
+    def __init__(self, coder):
+        self.coder, self.texts = coder, []
+
+    def documents(self, text, ends):
+        data, table = pathlib.Path(text).read_bytes(), pathlib.Path(ends).read_bytes()
+        at = [0, *struct.unpack(f"<{len(table) // 8}Q", table)]
+        self.texts = [data[a:b].decode() for a, b in zip(at, at[1:])]
+        return {"documents": len(self.texts)}
+
+    def encode(self, first, last, threads):
+        texts = self.texts[int(first):int(last)]
+        start = time.perf_counter()
+        found = self.coder.encode(texts, int(threads))
+        return self.encoded(time.perf_counter() - start, found)
+
+    def decode(self, first, last):
+        ids = self.coder.ids_to_decode(joined(self.coder.encode(self.texts[int(first):int(last)], 1)))
+        start = time.perf_counter()
+        text = self.coder.decode(ids)
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "bytes": len(text), "hash": xxhash.xxh3_128_hexdigest(text)}
+
+    def whole(self, path):
+        text = pathlib.Path(path).read_text()
+        open("/proc/self/clear_refs", "w").write("5")
+        before, start = status_bytes("VmRSS"), time.perf_counter()
+        found = self.coder.encode([text], 1)
+        seconds = time.perf_counter() - start
+        return {**self.encoded(seconds, found), "grown": status_bytes("VmHWM") - before}
+
+    @staticmethod
+    def encoded(seconds, found):
+        ids = joined(found)
+        return {"seconds": seconds, "tokens": len(ids), "hash": xxhash.xxh3_128_hexdigest(ids.tobytes())}
+
+
+def main():
+    program, vocabulary, files = sys.argv[1:]
+    coder = {"tiktoken": Tiktoken, "hf": HuggingFace, "tally": Tally, "quicktok": Quicktok}[program](vocabulary, files)
+    worker = Worker(coder)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        command, *words = line.split()
+        print(json.dumps(getattr(worker, command)(*words)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
