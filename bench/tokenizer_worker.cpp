@@ -2,6 +2,7 @@
 // Commands beside those of tokenizer_worker.h:
 //   stream FILE FROM TO          StreamEncoder at every chunk size in [FROM, TO], the file read through a buffer of one
 //                                chunk, under a limit of the address space 1 MiB above what it is   {"hash", "sizes"}
+//   classes                      code points of the classes that patterns ask for: [first, last, first, last...]
 #include "bench/tokenizer_worker.h"
 
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 
 #include "tally/base/parallel.h"
 #include "tally/text/tokenizer.h"
+#include "tally/text/unicode_tables.h"
 
 namespace {
 
@@ -36,10 +38,25 @@ class TallyCoder {
 
   std::string other(const std::vector<std::string>& words) const {
     if (words.size() == 4 && words[0] == "stream") return stream(words[1], std::stoul(words[2]), std::stoul(words[3]));
+    if (words.size() == 1 && words[0] == "classes")
+      return "{\"letter\": " + runs(CharClass::kLetter) + ", \"number\": " + runs(CharClass::kNumber) +
+             ", \"space\": " + runs(CharClass::kSpace) + "}";
     return {};
   }
 
  private:
+  static std::string runs(CharClass wanted) {
+    std::string text;
+    bool inside = false;
+    for (uint32_t point = 0; point <= kUnicodeEnd; ++point) {
+      const bool in = point < kUnicodeEnd && char_class(point) == wanted;
+      if (in && !inside) text += (text.empty() ? "" : ", ") + std::to_string(point);
+      if (inside && !in) text += ", " + std::to_string(point - 1);
+      inside = in;
+    }
+    return "[" + text + "]";
+  }
+
   // One hash when all sizes give the same ids.
   std::string stream(const std::string& path, size_t from, size_t to) const {
     std::string hash;

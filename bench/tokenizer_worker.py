@@ -15,7 +15,7 @@ import time
 import numpy
 import xxhash
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(sys.path.pop(0))  # this folder, which has a file tokenizers.py, behind the packages
 
 
 class Tiktoken:
@@ -34,6 +34,13 @@ class Tiktoken:
     def decode(self, ids):
         return self.encoding.decode_bytes(ids)
 
+    def characters(self, expression, text):
+        """Those that the expression matches: text between matches is not encoded."""
+        import tiktoken
+        probe = tiktoken.Encoding("probe", pat_str=expression, mergeable_ranks={bytes([b]): b for b in range(256)},
+                                  special_tokens={})
+        return probe.decode(probe.encode_ordinary(text))
+
 
 class HuggingFace:
     def __init__(self, vocabulary, files):
@@ -51,6 +58,11 @@ class HuggingFace:
 
     def decode(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=False).encode()
+
+    def characters(self, expression, text):
+        import tokenizers
+        split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(expression), "removed", invert=True)
+        return "".join(piece for piece, _ in split.pre_tokenize_str(text))
 
 
 class Tally:
@@ -91,6 +103,20 @@ def status_bytes(name):
             return int(line.split()[1]) * 1024
 
 
+# What the patterns ask of a character. The names are those of tokenizer_worker.cpp.
+CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
+
+
+def runs(characters):
+    found = []
+    for point in map(ord, characters):
+        if found and found[-1] == point - 1:
+            found[-1] = point
+        else:
+            found += [point, point]
+    return found
+
+
 def joined(found):
     return numpy.concatenate([numpy.asarray(ids, dtype="<u4") for ids in found]) if found else numpy.zeros(0, "<u4")
 
@@ -125,6 +151,12 @@ class Worker:
         found = self.coder.encode([text], 1)
         seconds = time.perf_counter() - start
         return {**self.encoded(seconds, found), "grown": status_bytes("VmHWM") - before}
+
+    def classes(self):
+        """Name -> [first, last, first, last...] of the code points of a class."""
+        points = [*range(0xD800), *range(0xE000, 0x110000)]
+        everything = "".join(map(chr, points))
+        return {name: runs(self.coder.characters(expression, everything)) for name, expression in CLASSES.items()}
 
     @staticmethod
     def encoded(seconds, found):
