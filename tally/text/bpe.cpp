@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tally/base/error.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 
 namespace tally {
 namespace {
@@ -265,7 +265,7 @@ void BpeModel::encode_piece(std::string_view piece, std::vector<int32_t>& out, B
 }
 
 void BpeModel::encode_text(std::string_view text, std::vector<int32_t>& out, BpeScratch& scratch) const {
-  for_each_piece(text, [&](std::string_view piece) { encode_piece(piece, out, scratch); });
+  for_each_piece(Pattern(), text, [&](std::string_view piece) { encode_piece(piece, out, scratch); });
 }
 
 size_t BpeScratch::bytes() const {

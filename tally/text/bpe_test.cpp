@@ -10,7 +10,7 @@
 #include "tally/base/parallel.h"
 #include "tally/base/rng.h"
 #include "tally/text/bpe_train.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 #include "tests/support/support.h"
 
 namespace tally {
@@ -22,7 +22,7 @@ using Merges = std::vector<std::pair<int32_t, int32_t>>;
 // The definition: count all pairs anew before each merge.
 Merges naive_train(const std::string& text, int64_t max_merges, BpeTie tie) {
   std::vector<Ids> words;
-  for_each_piece(text, [&words](std::string_view piece) {
+  for_each_piece(Pattern(), text, [&words](std::string_view piece) {
     words.emplace_back();
     for (const char c : piece) words.back().push_back(static_cast<unsigned char>(c));
   });

@@ -8,7 +8,7 @@
 
 #include "tally/base/file.h"
 #include "tally/base/json.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tests/support/support.h"
 
@@ -154,7 +154,7 @@ TEST(ReferenceData, Gpt2SplitsAndIdsOfTheCorpus) {
   for (const Json& s : json.at("strings").as_array()) {
     const std::string& text = s.at("text").as_string();
     std::vector<std::string> pieces, reference;
-    for_each_piece(text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
+    for_each_piece(Pattern(), text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
     for (const Json& piece : s.at("split").at("gpt2").as_array()) reference.push_back(piece.as_string());
     EXPECT_EQ(pieces, reference) << text;
     EXPECT_EQ(t.encode(text, false), to_ids(s.at("gpt2"))) << text;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "tally/base/error.h"
-#include "tally/text/pretokenize.h"
 #include "tally/text/utf8.h"
 #include "tally/text/vocab.h"
 
@@ -59,7 +58,8 @@ int64_t SpecialSet::index_of(std::string_view name) const {
   return found == index_.end() ? -1 : static_cast<int64_t>(found->second);
 }
 
-std::vector<std::string_view> cut_text(std::string_view text, const SpecialSet& specials, size_t target) {
+std::vector<std::string_view> cut_text(std::string_view text, const SpecialSet& specials, size_t target,
+                                       const Pattern& pattern) {
   std::vector<std::string_view> parts;
   size_t part = 0, at = 0;
   const auto cut = [&](size_t where) {
@@ -72,7 +72,7 @@ std::vector<std::string_view> cut_text(std::string_view text, const SpecialSet& 
       // Borders inside the segment only: its own start is one, and so is the special token after it.
       const std::string_view segment = text.substr(at, match.begin - at);
       const size_t wanted = part + target;
-      cut(wanted <= at ? at : at + next_safe_border(segment, wanted - at));
+      cut(wanted <= at ? at : at + pattern.next_safe_border(segment, wanted - at));
       if (part == match.begin) break;
     }
     at = match.end;

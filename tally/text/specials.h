@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tally/text/pattern.h"
+
 namespace tally {
 
 class SpecialSet {
@@ -47,7 +49,8 @@ class SpecialSet {
 };
 
 // Parts of about `target` bytes that join to `text`; a text without any safe border stays in one part.
-std::vector<std::string_view> cut_text(std::string_view text, const SpecialSet& specials, size_t target);
+std::vector<std::string_view> cut_text(std::string_view text, const SpecialSet& specials, size_t target,
+                                       const Pattern& pattern = Pattern());
 
 // Calls on_text(std::string_view) and on_special(id) in order; texts are not empty.
 template <class OnText, class OnSpecial>

@@ -1,9 +1,9 @@
-// Streams. A pre-token is settled when it ends kPieceLookahead bytes before the text that is surely not the start of
-// a special token; everything from the first unsettled byte on is held.
+// Streams. A pre-token is settled when no text behind the one that is surely not the start of a special token
+// changes it; everything from the first unsettled byte on is held.
 #include <algorithm>
 
 #include "tally/base/error.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
 #include "tally/text/utf8.h"
@@ -17,10 +17,11 @@ namespace {
 size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t offset, std::vector<int32_t>& out) {
   size_t at = 0;
   if (impl.kind == TokenizerKind::kBpe) {
+    const Pattern pattern;
     std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
     while (at < text.size()) {
-      const size_t length = gpt2_piece(text.data() + at, text.size() - at);
-      if (at + length + kPieceLookahead > text.size()) break;
+      const size_t length = pattern.final_piece(text, at);
+      if (length == 0) break;
       impl.bpe->encode_piece(text.substr(at, length), out, *scratch);
       at += length;
     }

@@ -9,14 +9,14 @@ namespace tally {
 
 const uint8_t* unicode_class_table() {
   static const std::unique_ptr<const uint8_t[]> table = [] {
-    auto packed = std::make_unique<uint8_t[]>(kUnicodeEnd / 4);
+    auto classes = std::make_unique<uint8_t[]>(kUnicodeTableEnd);
     for (size_t i = 0; i < kUnicodeRunCount; ++i) {
-      const uint32_t value = kUnicodeRuns[i] & 3;
-      const uint32_t end = i + 1 < kUnicodeRunCount ? kUnicodeRuns[i + 1] >> 2 : kUnicodeEnd;
-      for (uint32_t c = kUnicodeRuns[i] >> 2; value != 0 && c < end; ++c)
-        packed[c >> 2] = static_cast<uint8_t>(packed[c >> 2] | (value << ((c & 3) * 2)));
+      const uint32_t value = kUnicodeRuns[i] & 15;
+      const uint32_t end = i + 1 < kUnicodeRunCount ? kUnicodeRuns[i + 1] >> 4 : kUnicodeTableEnd;
+      for (uint32_t c = kUnicodeRuns[i] >> 4; value != 0 && c < end; ++c)
+        classes[c] = static_cast<uint8_t>(1u << (value - 1));
     }
-    return packed;
+    return classes;
   }();
   return table.get();
 }

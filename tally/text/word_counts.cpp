@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "tally/base/parallel.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 
 namespace tally {
 namespace {
@@ -70,7 +70,7 @@ void count_part(std::string_view part, const SpecialSet& specials, std::array<Sh
   for_each_segment(
       part, specials,
       [&table](std::string_view text) {
-        for_each_piece(text, [&table](std::string_view w) { table.add(w, XXH3_64bits(w.data(), w.size()), 1); });
+        for_each_piece(Pattern(), text, [&table](std::string_view w) { table.add(w, XXH3_64bits(w.data(), w.size()), 1); });
       },
       [](int32_t) {});
   std::array<std::vector<std::pair<WordCount, uint64_t>>, kShards> sorted;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "tally/base/file.h"
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 #include "tally/text/utf8.h"
 #include "tally/text/vocab.h"
 #include "tests/fuzz/fuzz.h"
@@ -82,7 +82,7 @@ void check_merges(const Tokenizer& tokenizer, const fs::path& merges_file, std::
     ranks.emplace(std::pair(std::move(m.left), std::move(m.right)), ranks.size());
   std::vector<std::string> expected;
   text = text.substr(0, kReferenceBytes);
-  for_each_piece(text, [&](std::string_view piece) { merge_piece(piece, ranks, expected); });
+  for_each_piece(Pattern(), text, [&](std::string_view piece) { merge_piece(piece, ranks, expected); });
   const Ids ids = tokenizer.encode(text, false);
   require(ids.size() == expected.size(), "not as many tokens as by the merges one by one");
   for (size_t i = 0; i < ids.size(); ++i)

@@ -1,5 +1,5 @@
 // The splitter against a matcher that follows the pattern's alternatives letter by letter, on every short text.
-#include "tally/text/pretokenize.h"
+#include "tally/text/pattern.h"
 
 #include <gtest/gtest.h>
 
@@ -13,19 +13,28 @@
 namespace tally {
 namespace {
 
+using namespace classes;
+
 struct Char {
   std::string bytes;
-  CharClass kind;
+  CharClass kind;  // kLetter, kNumber, kSpace or 0
 };
 
-// Characters of the text; each broken byte is one of class kOther.
+CharClass kind_of(uint32_t code_point) {
+  const CharClass c = char_class(code_point);
+  for (const CharClass kind : {kLetter, kNumber, kSpace})
+    if ((c & kind) != 0) return kind;
+  return 0;
+}
+
+// Characters of the text; each broken byte is one of kind 0.
 std::vector<Char> characters(const std::string& text) {
   std::vector<Char> chars;
   for (size_t i = 0; i < text.size();) {
     const Utf8Char c = utf8_next(text.data() + i, text.size() - i);
     const bool valid = c.status == Utf8Status::kValid;
     const size_t length = valid ? c.length : 1;
-    chars.push_back({text.substr(i, length), valid ? char_class(c.code_point) : CharClass::kOther});
+    chars.push_back({text.substr(i, length), static_cast<CharClass>(valid ? kind_of(c.code_point) : 0)});
     i += length;
   }
   return chars;
@@ -38,7 +47,7 @@ size_t reference_match(const std::vector<Char>& c, size_t at) {
     for (size_t i = at; i < c.size() && i < at + 1 + suffix.size(); ++i) seen += c[i].bytes;
     if (seen == "'" + suffix) return 1 + suffix.size();
   }
-  for (const CharClass kind : {CharClass::kLetter, CharClass::kNumber, CharClass::kOther}) {
+  for (const CharClass kind : {kLetter, kNumber, kOther}) {
     for (const size_t blank : {1, 0}) {
       if (blank == 1 && c[at].bytes != " ") continue;
       size_t end = at + blank;
@@ -47,9 +56,9 @@ size_t reference_match(const std::vector<Char>& c, size_t at) {
     }
   }
   size_t end = at;
-  while (end < c.size() && c[end].kind == CharClass::kSpace) ++end;
+  while (end < c.size() && c[end].kind == kSpace) ++end;
   for (size_t stop = end; stop > at; --stop)  // \s+(?!\S), giving back one character at a time
-    if (stop == c.size() || c[stop].kind == CharClass::kSpace) return stop - at;
+    if (stop == c.size() || c[stop].kind == kSpace) return stop - at;
   return end - at;  // \s+
 }
 
@@ -67,7 +76,7 @@ std::vector<std::string> reference_split(const std::string& text) {
 
 std::vector<std::string> split(std::string_view text) {
   std::vector<std::string> pieces;
-  for_each_piece(text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
+  for_each_piece(Pattern(), text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
   return pieces;
 }
 
@@ -98,29 +107,35 @@ TEST(Pretokenize, ContractionsAndRuns) {
 // \s has U+0085, U+00A0 and U+3000 but not U+180E, U+200B, U+FEFF or U+001C.
 TEST(Pretokenize, WhiteSpaceIsTheUnicodeProperty) {
   for (const uint32_t c : {0x9, 0xD, 0x85, 0xA0, 0x1680, 0x2000, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
-    EXPECT_EQ(char_class(c), CharClass::kSpace) << c;
-  for (const uint32_t c : {0x180E, 0x200B, 0xFEFF, 0x1C, 0x1F}) EXPECT_EQ(char_class(c), CharClass::kOther) << c;
+    EXPECT_EQ(kind_of(c), kSpace) << c;
+  for (const uint32_t c : {0x180E, 0x200B, 0xFEFF, 0x1C, 0x1F}) EXPECT_EQ(kind_of(c), 0) << c;
 }
 
 TEST(Pretokenize, TablesHaveTheCountsOfUnicode16) {
   std::map<CharClass, int> counts;
   for (uint32_t c = 0; c < kUnicodeEnd; ++c) ++counts[char_class(c)];
-  EXPECT_EQ(counts[CharClass::kLetter], 141028);
-  EXPECT_EQ(counts[CharClass::kNumber], 1911);
-  EXPECT_EQ(counts[CharClass::kSpace], 25);
-  EXPECT_EQ(char_class(0x10D40), CharClass::kNumber);  // Garay digit zero, new in Unicode 16
-  EXPECT_EQ(char_class(kUnicodeEnd), CharClass::kOther);
+  EXPECT_EQ(counts[kUpper], 1858 + 31);
+  EXPECT_EQ(counts[kLower], 2258);
+  EXPECT_EQ(counts[kCaseless], 404 + 136477);
+  EXPECT_EQ(counts[kMark], 2501);
+  EXPECT_EQ(counts[kNumber], 1911);
+  EXPECT_EQ(counts[kBlank], 23);
+  EXPECT_EQ(counts[kNewline], 2);
+  EXPECT_EQ(counts[kPunctuation], 855 + 8514);
+  EXPECT_EQ(char_class(0x10D40), kNumber);  // Garay digit zero, new in Unicode 16
+  EXPECT_EQ(char_class(kUnicodeEnd), kOther);
 }
 
-// Whatever follows, a piece that ends kPieceLookahead bytes before the end of what is known stays as it is.
+// Whatever follows, a piece that ends lookahead() bytes before the end of what is known stays as it is.
 TEST(Pretokenize, PieceIsFinalBeforeTheLookahead) {
-  for_each_text(kSymbols, 4, [](const std::string& text) {
+  const Pattern pattern;
+  for_each_text(kSymbols, 4, [&pattern](const std::string& text) {
     if (text.empty()) return;
     const std::string padded = text + "\xE3\x80\x80zz \xE2\x80\xA8!!";
-    for (size_t known = kPieceLookahead + 1; known <= padded.size(); ++known) {
-      const size_t piece = gpt2_piece(padded.data(), known);
-      if (piece + kPieceLookahead > known) continue;
-      ASSERT_EQ(piece, gpt2_piece(padded.data(), padded.size())) << padded << " known " << known;
+    for (size_t known = pattern.lookahead() + 1; known <= padded.size(); ++known) {
+      const size_t piece = pattern.piece(std::string_view(padded).substr(0, known), 0);
+      if (piece + pattern.lookahead() > known) continue;
+      ASSERT_EQ(piece, pattern.piece(padded, 0)) << padded << " known " << known;
     }
   });
 }
@@ -128,7 +143,7 @@ TEST(Pretokenize, PieceIsFinalBeforeTheLookahead) {
 TEST(Pretokenize, CutAtASafeBorderChangesNoPiece) {
   for_each_text(kSymbols, 5, [](const std::string& text) {
     for (size_t from = 1; from < text.size(); ++from) {
-      const size_t border = next_safe_border(text, from);
+      const size_t border = Pattern().next_safe_border(text, from);
       std::vector<std::string> pieces = split(std::string_view(text).substr(0, border));
       const std::vector<std::string> rest = split(std::string_view(text).substr(border));
       pieces.insert(pieces.end(), rest.begin(), rest.end());
