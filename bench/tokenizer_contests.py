@@ -313,7 +313,7 @@ def stream(options, programs, folder):
         if 20_000 <= len(data) <= 60_000:
             characters = data.decode()
             for script, (a, b) in wanted.items():
-                if script not in found and sum(a <= c <= b for c in characters) * 10 > len(characters):
+                if script not in found and sum(a <= c <= b for c in characters) * (20 if script == "Latin" else 10) > len(characters):
                     found[script] = i
         if len(found) == STREAMED:
             break

@@ -5,7 +5,6 @@ import pathlib
 import struct
 import subprocess
 
-import tokenizer_vocabularies
 from contest import ROOT, call, say
 
 SLICE = 10_000_000
@@ -59,7 +58,8 @@ class Programs:
     def __init__(self, options, folder):
         self.options, self.files = options, folder / "vocabularies"
         self.files.mkdir()
-        self.ours = tokenizer_vocabularies.prepare(options.vocabularies, self.files)
+        self.ours = json.loads(call([options.peers / "bin" / "python", ROOT / "bench" / "tokenizer_vocabularies.py",
+                                     options.vocabularies, self.files], {})[0])
         workers = ROOT / "build" / "peers"
         self.worker, self.quicktok_worker = workers / "tokenizer_worker", workers / "quicktok_worker"
         self.quicktok = options.quicktok or options.peers / "src" / "quicktok"

@@ -38,9 +38,11 @@ class TallyCoder {
 
   std::string other(const std::vector<std::string>& words) const {
     if (words.size() == 4 && words[0] == "stream") return stream(words[1], std::stoul(words[2]), std::stoul(words[3]));
-    if (words.size() == 1 && words[0] == "classes")
-      return "{\"letter\": " + runs(CharClass::kLetter) + ", \"number\": " + runs(CharClass::kNumber) +
-             ", \"space\": " + runs(CharClass::kSpace) + "}";
+    if (words.size() == 1 && words[0] == "classes") {
+      using namespace classes;
+      return "{\"letter\": " + runs(kLetter) + ", \"number\": " + runs(kNumber) + ", \"space\": " + runs(kSpace) +
+             ", \"upper\": " + runs(kUpper | kCaseless | kMark) + ", \"lower\": " + runs(kLower | kCaseless | kMark) + "}";
+    }
     return {};
   }
 
@@ -49,7 +51,7 @@ class TallyCoder {
     std::string text;
     bool inside = false;
     for (uint32_t point = 0; point <= kUnicodeEnd; ++point) {
-      const bool in = point < kUnicodeEnd && char_class(point) == wanted;
+      const bool in = point < kUnicodeEnd && (char_class(point) & wanted) != 0;
       if (in && !inside) text += (text.empty() ? "" : ", ") + std::to_string(point);
       if (inside && !in) text += ", " + std::to_string(point - 1);
       inside = in;

@@ -104,7 +104,8 @@ def status_bytes(name):
 
 
 # What the patterns ask of a character. The names are those of tokenizer_worker.cpp.
-CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
+CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s",
+           "upper": r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", "lower": r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"}
 
 
 def runs(characters):
