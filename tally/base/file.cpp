@@ -127,6 +127,31 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
+FileReader::FileReader(const fs::path& path) : name_(path == "-" ? "standard input" : path.string()) {
+  if (path == "-") {
+    fd_ = STDIN_FILENO;
+    return;
+  }
+  struct stat info {};
+  fd_ = open_to_read(path, info);
+  if (S_ISREG(info.st_mode)) size_ = info.st_size;
+}
+
+FileReader::~FileReader() {
+  if (fd_ != STDIN_FILENO && fd_ >= 0) ::close(fd_);
+}
+
+size_t FileReader::read(char* buffer, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = retry([&] { return ::read(fd_, buffer + done, bytes - done); });
+    if (n < 0) fail("{}: cannot be read ({})", name_, reason(errno));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
 AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
   static std::atomic<uint64_t> counter{0};
   struct stat info {};

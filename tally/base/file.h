@@ -36,6 +36,25 @@ class MappedFile {
 // Whole text of a file ("-" is standard input). Throws Error naming the file.
 std::string read_file(const fs::path& path);
 
+// Reads a file ("-" is standard input; pipes too) from start to end. Throws Error naming the file.
+class FileReader {
+ public:
+  explicit FileReader(const fs::path& path);
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+  ~FileReader();
+
+  // Fills the buffer; fewer bytes mean that the file has ended.
+  size_t read(char* buffer, size_t bytes);
+  int64_t size() const { return size_; }  // of a regular file, else -1
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  int fd_ = -1;
+  int64_t size_ = -1;
+};
+
 // Writes sequentially to a temporary beside `path`; commit() flushes, renames and flushes the folder.
 // Without commit() the temporary is removed. Throws RunError naming the file on a full disk or I/O error,
 // Error when the folder is missing or not writable.

@@ -40,7 +40,7 @@ Merges naive_train(const std::string& text, int64_t max_merges, BpeTie tie) {
     auto best = counts.begin();
     for (auto it = counts.begin(); it != counts.end(); ++it) {
       const bool wins =
-          tie == BpeTie::kSmallestIds ? it->first < best->first : text_of(it->first) > text_of(best->first);
+          tie == BpeTie::kSmallestByteIds ? it->first < best->first : text_of(it->first) > text_of(best->first);
       if (it->second > best->second || (it->second == best->second && wins)) best = it;
     }
     const auto [left, right] = best->first;
@@ -79,7 +79,7 @@ void for_each_text(std::string_view alphabet, size_t longest, const F& f, const 
 }
 
 TEST(BpeTrain, EveryShortTextEqualsTheDefinition) {
-  for (const BpeTie tie : {BpeTie::kGreatestBytes, BpeTie::kSmallestIds}) {
+  for (const BpeTie tie : {BpeTie::kGreatestBytes, BpeTie::kSmallestByteIds}) {
     for_each_text("ab", 10,
                   [tie](const std::string& t) { ASSERT_EQ(trained(t, 20, tie), naive_train(t, 20, tie)) << t; });
     for_each_text("abc ", 6,
@@ -91,7 +91,7 @@ TEST(BpeTrain, RandomTextsEqualTheDefinition) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const std::string text = random_text(seed, 400, seed % 2 == 0 ? "aab bc\n" : "abcdefg  '1\xC3\xA9");
     ASSERT_EQ(trained(text, 60), naive_train(text, 60, BpeTie::kGreatestBytes)) << seed;
-    ASSERT_EQ(trained(text, 60, BpeTie::kSmallestIds), naive_train(text, 60, BpeTie::kSmallestIds)) << seed;
+    ASSERT_EQ(trained(text, 60, BpeTie::kSmallestByteIds), naive_train(text, 60, BpeTie::kSmallestByteIds)) << seed;
   }
 }
 
@@ -113,7 +113,7 @@ TEST(BpeTrain, HandoutExampleMergesInOrder) {
 // Case O21: after "aa" two pairs tie.
 TEST(BpeTrain, O21TieRules) {
   EXPECT_EQ(trained("aaabdaaabac", 3), (Merges{{97, 97}, {256, 97}, {257, 98}}));
-  EXPECT_EQ(trained("aaabdaaabac", 3, BpeTie::kSmallestIds), (Merges{{97, 97}, {97, 98}, {256, 257}}));
+  EXPECT_EQ(trained("aaabdaaabac", 3, BpeTie::kSmallestByteIds), (Merges{{97, 97}, {97, 98}, {256, 257}}));
 }
 
 TEST(BpeTrain, NothingMergesAcrossSpecialTokensOrTexts) {
