@@ -1,11 +1,15 @@
-// Byte-pair encoding of one pre-token: of the adjacent pairs that have a merge the one with the lowest rank is merged,
-// the leftmost first, until none is left (Sennrich et al. 2016, "Neural machine translation of rare words with subword
-// units"; the order of huggingface/tokenizers and tiktoken). Merges are keyed by the pair of ids, so a vocabulary in
-// which a token can arise in two ways, or a merge stands before those that make its parts, is encoded as it says.
+// Byte-pair encoding of pre-tokens in linear time, exactly as merging pair by pair gives it (bpe_merge.h).
 //
-// Short pieces scan for the lowest rank, O(n m); pieces over kScanBytes use a heap over a linked list, O(n log n), and
-// very long ones lists of positions by rank, O(n), when every merge stands behind those that make its parts.
-// A piece of up to 16 bytes is looked up among the tokens that the merges do make, then in a cache of the scratch.
+// A sequence of tokens is the encoding of its bytes if and only if each token is that of its own bytes and nothing merges
+// across any two neighbours when the two are encoded together: merges in one place only delay those in another, so the
+// first merge across a border would also be one for the two beside it alone. Whatever the order of merges and however many
+// ways there are to make a token, at most one token can therefore end the encoding of each prefix; so: take the longest
+// token that stands apart from the one before it; where none does, go back one token and never come to this place again
+// (github.com/github/rust-gems, crate bpe; there for one way to make each token). Whether two tokens stand apart is found
+// by undoing their last merges in turn, newest first, and remembered a thread.
+//
+// Short pieces are looked up before: in a cache a thread of pieces with up to three tokens, then among the whole tokens.
+// Pieces are collected a batch at a time, so that the look-ups of a batch are loaded together (bpe_text.cpp).
 #pragma once
 
 #include <array>
@@ -13,90 +17,106 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
-#include "tally/text/pair_map.h"
+#include "tally/text/bpe_merge.h"
+#include "tally/text/bpe_trie.h"
+#include "tally/text/piece_key.h"
 #include "tally/text/vocab.h"
 
 namespace tally {
 
-struct BpeMerge {
-  int32_t left, right, result;  // token ids
+struct BpeRules {
+  // A piece that is a token as a whole becomes it, whether or not the merges make it (tokenizer.json: ignore_merges).
+  bool ignore_merges = false;
+  // Two tokens merge when their bytes together are a token, the lowest id first, and ignore_merges (tiktoken). The list
+  // of merges is then empty.
+  bool merge_by_id = false;
 };
-
-// Bytes of a piece of 1 to 16 bytes as two words; with the length they determine the piece.
-struct PieceKey {
-  uint64_t low, high;
-  bool operator==(const PieceKey&) const = default;
-};
-inline constexpr size_t kKeyBytes = 16;
 
 // Working memory of one thread: grown as needed, given back to the model's pool after use.
 struct BpeScratch {
   struct CachedPiece {
-    PieceKey key{0, 0};
-    uint16_t length = 0;  // 0: empty slot
-    uint16_t count = 0;
+    PieceKey key;
+    std::array<int32_t, 3> ids{};
+    uint32_t count = 0;
+  };
+  static_assert(sizeof(CachedPiece) == 32);
+  struct LongPiece {  // more bytes or more tokens
+    std::array<char, 32> bytes{};
+    uint16_t length = 0, count = 0;  // length 0: empty
     std::array<int32_t, 7> ids{};
   };
+  static_assert(sizeof(LongPiece) == 64);
   std::vector<CachedPiece> cache;
-  // Long pieces: a doubly linked list of symbols with the rank of each with its next, and the positions to merge as a
-  // heap of (rank, position) or as a list a rank.
-  std::vector<int32_t> ids;
-  std::vector<uint32_t> next, previous, rank;
-  std::vector<uint64_t> heap;
-  std::vector<std::vector<uint32_t>> positions;
-  std::vector<uint32_t> ranks;  // heap of the ranks that have positions
+  std::vector<LongPiece> long_cache;
+  std::vector<uint64_t> apart;      // pair of tokens and the answer
+  std::vector<uint64_t> dead;       // places of a long piece where no encoding can go on, one bit each
+  std::vector<int32_t> ids, found;  // of a long piece; of the pieces so far
 
-  size_t bytes() const;  // of the long-piece part
+  size_t bytes() const { return ids.capacity() * 4 + dead.capacity() * 8; }  // what a long piece made it grow by
 };
 
 class BpeModel {
  public:
-  // `merges` by rank. Ids must be in the table; pairs must differ (the caller checks both, with the file's line).
-  // A byte that two tokens are becomes the one that is not among `specials`.
-  BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::span<const int32_t> specials = {});
+  // Ids must be in the table; pairs must differ (the caller checks both, with the file's line). Tokens without bytes are
+  // ids that are left out. A byte that two tokens are becomes the one that is not among `specials`.
+  BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::span<const int32_t> specials = {},
+           BpeRules rules = {});
 
-  // Appends the ids of a non-empty piece. Error when a byte has no token of its own, or at 4 GiB and more.
+  // Appends the ids of a non-empty piece. Error when a byte has no token of its own.
   void encode_piece(std::string_view piece, std::vector<int32_t>& out, BpeScratch& scratch) const;
-  // GPT-2's pre-tokens of the text, one after the other.
-  void encode_text(std::string_view text, std::vector<int32_t>& out, BpeScratch& scratch) const;
+  void encode_piece(std::string_view piece, std::vector<int32_t>& out, const BpeDropout& dropout) const;
 
+  // By rank; with merge_by_id all pairs that merge, by result.
   const std::vector<BpeMerge>& merges() const { return merges_; }
+  const BpeRules& rules() const { return rules_; }
+  // Whether the merges make the token of its bytes.
+  bool reachable(int32_t id) const { return made_[static_cast<size_t>(id)] != kNever; }
 
  private:
-  struct Merged {
-    uint32_t rank;
-    int32_t id;
+  friend class BpeTextEncoder;
+  struct Parts {
+    int32_t left, right;  // of the last merge that makes the token
+    uint32_t made;        // its rank + 1; 0: a byte
   };
-  struct Word {
-    PieceKey key{0, 0};
-    uint32_t length = 0;  // 0: empty slot
-    int32_t id = -1;
+  struct Shorter {
+    int32_t token;    // the longest token that is a proper prefix, or -1
+    uint32_t length;  // of this one
   };
-  static constexpr uint32_t kNoRank = ~uint32_t{0};
+  static constexpr uint32_t kNever = ~uint32_t{0};
 
-  Merged merge_of(int32_t left, int32_t right) const;
-  Merged merge_of_bytes(char left, char right) const;
+  void choose_bytes(const TokenTable& tokens, std::span<const int32_t> specials);
+  void merge_all_pairs(const TokenTable& tokens, std::span<const int32_t> specials);
+  void find_parts(const TokenTable& tokens);
+  void set_parts(int32_t token, int32_t left, int32_t right, uint32_t rank);
+  void index(const TokenTable& tokens, std::span<const int32_t> specials);
+
   int32_t id_of_byte(char byte) const;
-  void merge_by_scan(std::string_view piece, std::vector<int32_t>& out) const;
-  void link_symbols(std::string_view piece, BpeScratch& scratch) const;
-  uint32_t merge_at(uint32_t at, uint32_t rank, BpeScratch& scratch) const;
-  uint32_t rate(uint32_t at, BpeScratch& scratch) const;
-  void merge_by_heap(std::string_view piece, BpeScratch& scratch) const;
-  void merge_by_rank(std::string_view piece, BpeScratch& scratch) const;
-  void encode_uncached(std::string_view piece, std::vector<int32_t>& out, BpeScratch& scratch) const;
-  void index_words(const TokenTable& tokens);
-  const Word* find_word(const PieceKey& key, size_t length, uint64_t hash) const;
+  bool parts_apart(int32_t left, int32_t right, bool whole) const;
+  bool merged_apart(int32_t left, int32_t right) const;
+  bool apart(int32_t left, int32_t right, BpeScratch& scratch) const;
+  size_t backtrack(std::string_view piece, int32_t* ids, uint64_t* dead, BpeScratch& scratch) const;
+  // The ids of any piece, in scratch memory or in `small`.
+  std::span<const int32_t> encode_anew(std::string_view piece, std::array<int32_t, 64>& small, BpeScratch& scratch) const;
+  int32_t whole_long_piece(std::string_view piece) const;
 
+  BpeRules rules_;
   std::vector<BpeMerge> merges_;
+  MergeTable table_;
   std::array<int32_t, 256> byte_ids_;
-  PairMap<Merged> ranks_;
-  std::vector<Merged> byte_pairs_;  // merges of two bytes, by left * 256 + right
-  std::vector<Word> words_;         // open addressing
-  bool in_order_ = true;            // every merge stands behind those that make its parts
+  bool all_bytes_ = true;
+  std::vector<Parts> parts_;
+  std::vector<uint32_t> made_;  // as in Parts; kNever: not reachable
+  std::vector<bool> odd_;       // made otherwise than by merges of rising rank
+  bool any_odd_ = false;
+  std::vector<Shorter> shorter_;
+  ByteTrie trie_;   // of what is reachable
+  WordMap words_;   // whole pieces of up to kKeyBytes
+  std::unordered_map<std::string, int32_t> long_words_;  // longer ones that the merges do not make (ignore_merges)
 };
 
 // Scratch objects that threads borrow; the model itself stays constant.

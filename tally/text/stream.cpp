@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tally/base/error.h"
+#include "tally/text/bpe_text.h"
 #include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
@@ -17,15 +18,25 @@ namespace {
 size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t offset, std::vector<int32_t>& out) {
   size_t at = 0;
   if (impl.kind == TokenizerKind::kBpe) {
-    const Pattern pattern;
     std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
+    BpeTextEncoder encoder(*impl.bpe, text, &out, *scratch);
     while (at < text.size()) {
-      const size_t length = pattern.final_piece(text, at);
+      const size_t length = impl.pattern.final_piece(text, at);
       if (length == 0) break;
-      impl.bpe->encode_piece(text.substr(at, length), out, *scratch);
+      encoder.add(text.substr(at, length));
       at += length;
     }
+    encoder.finish();
     impl.scratch.give(std::move(scratch));
+    return at;
+  }
+  if (impl.kind == TokenizerKind::kWord) {
+    while (at < text.size()) {
+      const size_t length = impl.pattern.final_piece(text, at);
+      if (length == 0) break;
+      at += length;
+    }
+    if (at > 0) impl.encode_words(text.substr(0, at), offset, out, nullptr);
     return at;
   }
   if (impl.kind == TokenizerKind::kByte) at = text.size();
@@ -40,8 +51,11 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
 
 }  // namespace
 
+StreamEncoder::StreamEncoder(Tokenizer tokenizer, const SpecialPolicy& policy)
+    : tokenizer_(std::move(tokenizer)),
+      filter_(std::make_shared<const SpecialFilter>(tokenizer_.impl_->specials, policy)) {}
 StreamEncoder::StreamEncoder(Tokenizer tokenizer, bool allow_special)
-    : tokenizer_(std::move(tokenizer)), allow_special_(allow_special) {}
+    : StreamEncoder(std::move(tokenizer), allow_special ? Specials::kAllow : Specials::kAsText) {}
 
 void StreamEncoder::push(std::string_view chunk, std::vector<int32_t>& out) {
   held_ += chunk;
@@ -63,14 +77,15 @@ void StreamEncoder::advance(std::vector<int32_t>& out, bool at_end) {
 size_t StreamEncoder::encode_settled(std::string_view text, std::vector<int32_t>& out, bool at_end) const {
   static const SpecialSet none;
   const TokenizerImpl& impl = *tokenizer_.impl_;
-  const SpecialSet& specials = allow_special_ ? impl.specials : none;
+  const SpecialSet& specials = filter_->search() ? impl.specials : none;
   // From `unsure` on, a special token could begin that is not all here yet, or a longer one than is seen.
   const size_t keep = at_end || specials.empty() ? 0 : specials.longest() - 1;
   const size_t unsure = text.size() - std::min(keep, text.size());
   size_t at = 0;
   while (at < text.size()) {
-    const SpecialSet::Match match = specials.find(text, at);
+    const SpecialSet::Match match = specials.find(text, at, filter_->only());
     if (match.begin < unsure || at_end) {
+      filter_->check(match, consumed_);
       impl.encode_plain(text.substr(at, match.begin - at), consumed_ + at, out);
       if (match.end > match.begin) out.push_back(match.id);
       at = match.end;

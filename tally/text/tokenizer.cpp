@@ -1,4 +1,5 @@
-// Encoding and decoding; files are in tokenizer_files.cpp, training in tokenizer_train.cpp, streams in stream.cpp.
+// Making and decoding; encoding is in tokenizer_encode.cpp, files in tokenizer_files.cpp, training in tokenizer_train.cpp,
+// streams in stream.cpp.
 #include "tally/text/tokenizer.h"
 
 #include <algorithm>
@@ -10,23 +11,6 @@
 
 namespace tally {
 namespace {
-
-constexpr size_t kParallelPartBytes = size_t{1} << 18;
-
-void encode_chars(const TokenizerImpl& impl, std::string_view text, size_t offset, std::vector<int32_t>& out) {
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = utf8_next(text.data() + i, text.size() - i);
-    if (c.status != Utf8Status::kValid)
-      fail("byte 0x{:02x} at offset {} is not valid UTF-8, which a char tokenizer needs",
-           static_cast<unsigned char>(text[i]), offset + i);
-    const auto found = impl.chars.find(c.code_point);
-    if (found == impl.chars.end())
-      fail("character {} (U+{:04X}) at byte {} is not in the char vocabulary; train the tokenizer on text that has it",
-           quote_token(text.substr(i, c.length)), c.code_point, offset + i);
-    out.push_back(found->second);
-    i += c.length;
-  }
-}
 
 TokenTable byte_tokens() {
   TokenTable tokens;
@@ -47,14 +31,16 @@ const char* tokenizer_kind_name(TokenizerKind kind) {
       return "byte";
     case TokenizerKind::kChar:
       return "char";
+    case TokenizerKind::kWord:
+      return "word";
   }
   return "";
 }
 
 TokenizerKind parse_tokenizer_kind(std::string_view name) {
-  for (const TokenizerKind kind : {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar})
+  for (const TokenizerKind kind : {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kWord})
     if (name == tokenizer_kind_name(kind)) return kind;
-  fail("tokenizer kind {} is not known; it is bpe, byte or char", quote_token(name));
+  fail("tokenizer kind {} is not known; it is bpe, byte, char or word", quote_token(name));
 }
 
 std::vector<std::string> TokenizerImpl::keys() const {
@@ -66,46 +52,66 @@ std::vector<std::string> TokenizerImpl::keys() const {
   return keys;
 }
 
-void TokenizerImpl::encode_plain(std::string_view text, size_t offset, std::vector<int32_t>& out) const {
-  if (kind == TokenizerKind::kByte) {
-    for (const char c : text) out.push_back(static_cast<unsigned char>(c));
-  } else if (kind == TokenizerKind::kChar) {
-    encode_chars(*this, text, offset, out);
-  } else {
-    std::unique_ptr<BpeScratch> borrowed = scratch.take();
-    bpe->encode_text(text, out, *borrowed);
-    scratch.give(std::move(borrowed));
+namespace {
+
+// Entries of vocab.json are told apart by their keys.
+void check_keys(const TokenizerImpl& impl) {
+  const std::vector<std::string> keys = impl.keys();
+  std::vector<std::pair<size_t, int32_t>> hashes;
+  hashes.reserve(keys.size());
+  for (int32_t id = 0; id < impl.tokens.size(); ++id)
+    if (!impl.tokens[id].empty()) hashes.emplace_back(std::hash<std::string>{}(keys[static_cast<size_t>(id)]), id);
+  std::sort(hashes.begin(), hashes.end());
+  for (size_t i = 0; i < hashes.size(); ++i)
+    for (size_t k = i + 1; k < hashes.size() && hashes[k].first == hashes[i].first; ++k)
+      if (const std::string& key = keys[static_cast<size_t>(hashes[i].second)];
+          key == keys[static_cast<size_t>(hashes[k].second)])
+        fail("special token {} reads like another entry of the vocabulary (ids {} and {}); choose another name",
+             quote_token(key), hashes[i].second, hashes[k].second);
+}
+
+void index_chars(TokenizerImpl& impl) {
+  std::vector<bool> special(static_cast<size_t>(impl.tokens.size()), false);
+  for (const int32_t id : impl.specials.ids()) special[static_cast<size_t>(id)] = true;
+  for (int32_t id = 0; id < impl.tokens.size(); ++id) {
+    const std::string_view bytes = impl.tokens[id];
+    if (special[static_cast<size_t>(id)] || bytes.empty()) continue;
+    const Utf8Char c = utf8_next(bytes.data(), bytes.size());
+    if (c.status == Utf8Status::kValid && c.length == bytes.size()) impl.chars.emplace(c.code_point, id);
   }
 }
 
+// `bpe`: the model of these tokens, merges and specials if there is one already.
+std::shared_ptr<const TokenizerImpl> make(TokenizerParts parts, std::shared_ptr<const BpeModel> bpe) {
+  auto impl = std::make_shared<TokenizerImpl>();
+  impl->kind = parts.kind;
+  impl->tokens = std::move(parts.tokens);
+  impl->specials = std::move(parts.specials);
+  impl->pattern = std::move(parts.pattern);
+  impl->encode_words = std::move(parts.encode_words);
+  impl->bpe = std::move(bpe);
+  impl->decoding = DecodeTable(impl->tokens);
+  if (parts.kind == TokenizerKind::kBpe && impl->bpe == nullptr)
+    impl->bpe =
+        std::make_shared<BpeModel>(impl->tokens, std::move(parts.merges), impl->specials.ids(), parts.rules);
+  if (parts.kind != TokenizerKind::kByte) check_keys(*impl);
+  if (parts.kind == TokenizerKind::kChar) index_chars(*impl);
+  TALLY_ASSERT(parts.kind != TokenizerKind::kWord || impl->encode_words);
+  return impl;
+}
+
+}  // namespace
+
+std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerParts parts) { return make(std::move(parts), nullptr); }
+
 std::shared_ptr<const TokenizerImpl> make_tokenizer(TokenizerKind kind, TokenTable tokens, SpecialSet specials,
                                                     std::vector<BpeMerge> merges) {
-  auto impl = std::make_shared<TokenizerImpl>();
-  impl->kind = kind;
-  impl->tokens = std::move(tokens);
-  impl->specials = std::move(specials);
-  if (kind == TokenizerKind::kBpe) impl->bpe.emplace(impl->tokens, std::move(merges), impl->specials.ids());
-  if (kind != TokenizerKind::kByte) {
-    std::unordered_map<std::string, int32_t> by_key;
-    const std::vector<std::string> keys = impl->keys();
-    for (int32_t id = 0; id < impl->tokens.size(); ++id) {
-      const auto [other, is_new] = by_key.emplace(keys[static_cast<size_t>(id)], id);
-      if (!is_new)
-        fail("special token {} reads like another entry of the vocabulary (ids {} and {}); choose another name",
-             quote_token(other->first), other->second, id);
-    }
-  }
-  if (kind == TokenizerKind::kChar) {
-    std::vector<bool> special(static_cast<size_t>(impl->tokens.size()), false);
-    for (const int32_t id : impl->specials.ids()) special[static_cast<size_t>(id)] = true;
-    for (int32_t id = 0; id < impl->tokens.size(); ++id) {
-      const std::string_view bytes = impl->tokens[id];
-      if (special[static_cast<size_t>(id)] || bytes.empty()) continue;
-      const Utf8Char c = utf8_next(bytes.data(), bytes.size());
-      if (c.status == Utf8Status::kValid && c.length == bytes.size()) impl->chars.emplace(c.code_point, id);
-    }
-  }
-  return impl;
+  TokenizerParts parts;
+  parts.kind = kind;
+  parts.tokens = std::move(tokens);
+  parts.specials = std::move(specials);
+  parts.merges = std::move(merges);
+  return make_tokenizer(std::move(parts));
 }
 
 Tokenizer::Tokenizer() {
@@ -130,51 +136,27 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
     if (kind() == TokenizerKind::kByte && name.size() == 1)
       fail("special token {} is a single byte, which a byte tokenizer has already", quote_token(name));
     const auto found = by_bytes.find(name);
-    const int32_t held = found != by_bytes.end() ? found->second : tokens.size();
-    ids.push_back(special_id(name).value_or(held));
+    const int32_t known = found != by_bytes.end() ? found->second : tokens.size();
+    ids.push_back(special_id(name).value_or(known));
     if (ids.back() == tokens.size()) tokens.push_back(name);
   }
-  std::vector<BpeMerge> merges;
-  if (impl_->bpe) merges = impl_->bpe->merges();
-  return Tokenizer(
-      make_tokenizer(impl_->kind, std::move(tokens), SpecialSet(names, std::move(ids)), std::move(merges)));
-}
-
-void Tokenizer::encode_append(std::string_view text, std::vector<int32_t>& out, bool allow_special) const {
-  static const SpecialSet none;
-  for_each_segment(
-      text, allow_special ? impl_->specials : none,
-      [&](std::string_view plain) { impl_->encode_plain(plain, static_cast<size_t>(plain.data() - text.data()), out); },
-      [&out](int32_t id) { out.push_back(id); });
-}
-
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool allow_special) const {
-  std::vector<int32_t> ids;
-  ids.reserve(impl_->kind == TokenizerKind::kBpe ? text.size() / 3 + 1 : text.size());
-  encode_append(text, ids, allow_special);
-  return ids;
-}
-
-std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, bool allow_special) const {
-  // Character offsets in messages must be those of the whole text, and that path is fast anyway.
-  if (impl_->kind != TokenizerKind::kBpe) return encode(text, allow_special);
-  static const SpecialSet none;
-  const std::vector<std::string_view> parts =
-      cut_text(text, allow_special ? impl_->specials : none, kParallelPartBytes);
-  std::vector<std::vector<int32_t>> ids(parts.size());
-  parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      ids[i] = encode(parts[i], allow_special);
-  });
-  size_t total = 0;
-  for (const auto& part : ids) total += part.size();
-  std::vector<int32_t> out;
-  out.reserve(total);
-  for (auto& part : ids) {
-    out.insert(out.end(), part.begin(), part.end());
-    std::vector<int32_t>().swap(part);
-  }
-  return out;
+  // The model depends on which of its tokens are special only.
+  const int32_t held = impl_->tokens.size();
+  const auto held_ids = [held](std::vector<int32_t> list) {
+    std::erase_if(list, [held](int32_t id) { return id >= held; });
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  const bool same = impl_->bpe != nullptr && tokens.size() == held && held_ids(ids) == held_ids(impl_->specials.ids());
+  TokenizerParts parts;
+  parts.kind = impl_->kind;
+  parts.tokens = std::move(tokens);
+  parts.specials = SpecialSet(names, std::move(ids));
+  parts.pattern = impl_->pattern;
+  parts.encode_words = impl_->encode_words;
+  if (impl_->bpe && !same) parts.merges = impl_->bpe->rules().merge_by_id ? std::vector<BpeMerge>() : impl_->bpe->merges();
+  if (impl_->bpe) parts.rules = impl_->bpe->rules();
+  return Tokenizer(make(std::move(parts), same ? impl_->bpe : nullptr));
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
@@ -185,37 +167,20 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
-  size_t total = 0;
-  for (const int32_t id : ids) total += token_bytes(id).size();
-  std::string out;
-  out.reserve(total);
-  for (const int32_t id : ids) out += impl_->tokens[id];
-  return out;
+  return impl_->decoding.decode(impl_->tokens, ids);
+}
+
+std::vector<std::string> Tokenizer::decode_batch(std::span<const std::vector<int32_t>> ids) const {
+  std::vector<std::string> texts(ids.size());
+  parallel_for(static_cast<int64_t>(ids.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) texts[i] = decode(ids[i]);
+  });
+  return texts;
 }
 
 std::string Tokenizer::decode_text(std::span<const int32_t> ids) const {
   std::string pending;
   return utf8_repair(decode(ids), pending, true);
-}
-
-std::vector<std::pair<int64_t, int64_t>> Tokenizer::char_offsets(std::span<const int32_t> ids) const {
-  const std::string bytes = decode(ids);
-  std::vector<int64_t> char_of_byte(bytes.size());
-  int64_t chars = 0;
-  for (size_t i = 0; i < bytes.size(); ++chars) {
-    const Utf8Char c = utf8_next(bytes.data() + i, bytes.size() - i);
-    std::fill_n(char_of_byte.begin() + static_cast<ptrdiff_t>(i), c.length, chars);
-    i += c.length;
-  }
-  std::vector<std::pair<int64_t, int64_t>> offsets;
-  size_t at = 0;
-  for (const int32_t id : ids) {
-    const size_t end = at + impl_->tokens[id].size();
-    const int64_t first = at < bytes.size() ? char_of_byte[at] : chars;
-    offsets.emplace_back(first, end > at ? char_of_byte[end - 1] + 1 : first);
-    at = end;
-  }
-  return offsets;
 }
 
 std::optional<int32_t> Tokenizer::special_id(std::string_view name) const {

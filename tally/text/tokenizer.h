@@ -24,10 +24,41 @@
 
 namespace tally {
 
-enum class TokenizerKind { kBpe, kByte, kChar };
-const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char"
-TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names the three
+enum class TokenizerKind { kBpe, kByte, kChar, kWord };
+const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char", "word"
+TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names them
 
+// What the special tokens that stand in a text become.
+enum class Specials : uint8_t {
+  kAllow,   // their ids
+  kAsText,  // ordinary text
+  kRefuse,  // an Error that names the token, its offset and how to allow it
+};
+
+// The same for all special tokens, or some allowed and the rest refused or text.
+class SpecialPolicy {
+ public:
+  SpecialPolicy(Specials all) : rest_(all) {}  // NOLINT: Specials::kAllow is a policy
+  // Error when the tokenizer that uses it has no such special token.
+  SpecialPolicy(std::vector<std::string> allowed, Specials rest) : rest_(rest), allowed_(std::move(allowed)) {}
+
+  Specials rest() const { return rest_; }
+  const std::vector<std::string>& allowed() const { return allowed_; }
+
+ private:
+  Specials rest_;
+  std::vector<std::string> allowed_;  // recognised whatever `rest` says
+};
+
+// Ids with the part of the text that each stands for, [first, last).
+struct EncodedText {
+  std::vector<int32_t> ids;
+  std::vector<std::pair<int64_t, int64_t>> bytes;
+  // In code points: a token that holds a part of a character covers it whole (as Tokenizer::char_offsets).
+  std::vector<std::pair<int64_t, int64_t>> chars;
+};
+
+struct SpecialFilter;
 struct TokenizerImpl;  // tokenizer_impl.h; constant but for its scratch memory
 
 class Tokenizer {
@@ -49,22 +80,40 @@ class Tokenizer {
   // are appended in the order given. Special tokens that are not listed become ordinary text (bpe; otherwise an Error).
   Tokenizer with_specials(const std::vector<std::string>& names) const;
 
-  // Ids of the text. Special tokens are recognised when allow_special, the longest first; otherwise they are ordinary
-  // text. bpe and byte take any bytes. char: Error naming the character or byte and its offset.
-  std::vector<int32_t> encode(std::string_view text, bool allow_special = true) const;
+  // Ids of the text. Where several special tokens start at one place the longest is meant. bpe and byte take any
+  // bytes. char: Error naming the character or byte and its offset.
+  std::vector<int32_t> encode(std::string_view text, const SpecialPolicy& policy) const;
+  std::vector<int32_t> encode(std::string_view text, bool allow_special = true) const;  // kAllow or kAsText
+  std::vector<int32_t> encode_ordinary(std::string_view text) const { return encode(text, Specials::kAsText); }
+  void encode_append(std::string_view text, std::vector<int32_t>& out, const SpecialPolicy& policy) const;
   void encode_append(std::string_view text, std::vector<int32_t>& out, bool allow_special = true) const;
   // The same ids, worked out by all threads of the pool.
+  std::vector<int32_t> encode_parallel(std::string_view text, const SpecialPolicy& policy) const;
   std::vector<int32_t> encode_parallel(std::string_view text, bool allow_special = true) const;
+  // Of each text, in order, by all threads of the pool.
+  std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,
+                                                 const SpecialPolicy& policy = Specials::kAllow) const;
+  // How many ids encode gives; they are not kept.
+  int64_t count(std::string_view text, const SpecialPolicy& policy = Specials::kAllow) const;
+  EncodedText encode_with_offsets(std::string_view text, const SpecialPolicy& policy = Specials::kAllow) const;
+  // BPE-dropout (Provilkov et al. 2020): each merge is passed over with this probability whenever its turn comes. The
+  // ids depend on the text, the seed and the probability only; 0 gives encode's. bpe only, otherwise an Error.
+  std::vector<int32_t> encode_with_dropout(std::string_view text, double probability, uint64_t seed,
+                                           const SpecialPolicy& policy = Specials::kAllow) const;
 
-  // The exact bytes of the ids; decode(encode(x)) == x. Error when an id is outside 0 to vocab_size() - 1.
+  // The exact bytes of the ids; decode(encode(x)) == x. Error when an id is outside 0 to vocab_size() - 1, or one that
+  // the vocabulary leaves out.
   std::string decode(std::span<const int32_t> ids) const;
+  std::string decode_bytes(std::span<const int32_t> ids) const { return decode(ids); }
+  std::vector<std::string> decode_batch(std::span<const std::vector<int32_t>> ids) const;
   // As text: bytes that are not valid UTF-8 become U+FFFD.
   std::string decode_text(std::span<const int32_t> ids) const;
   // For each token the code points it touches, [first, last): a token that holds a part of a character covers it
   // whole. Broken bytes count as one character each maximal part (as in decode_text).
   std::vector<std::pair<int64_t, int64_t>> char_offsets(std::span<const int32_t> ids) const;
 
-  std::string_view token_bytes(int32_t id) const;  // Error when outside the vocabulary
+  // Error when outside the vocabulary; empty for an id that it leaves out.
+  std::string_view token_bytes(int32_t id) const;
   std::optional<int32_t> special_id(std::string_view name) const;
   std::vector<std::pair<std::string, int32_t>> specials() const;  // ascending by id
 
@@ -78,6 +127,7 @@ class Tokenizer {
 class StreamEncoder {
  public:
   explicit StreamEncoder(Tokenizer tokenizer, bool allow_special = true);
+  StreamEncoder(Tokenizer tokenizer, const SpecialPolicy& policy);
   void push(std::string_view chunk, std::vector<int32_t>& out);
   void finish(std::vector<int32_t>& out);  // the rest; the encoder is then empty and can be used again
 
@@ -86,7 +136,7 @@ class StreamEncoder {
   size_t encode_settled(std::string_view text, std::vector<int32_t>& out, bool at_end) const;
 
   Tokenizer tokenizer_;
-  bool allow_special_;
+  std::shared_ptr<const SpecialFilter> filter_;  // of the tokenizer's special tokens
   std::string held_;
   size_t try_at_ = 0;    // held bytes at which the next attempt is worth it: doubles, so that work stays linear
   size_t consumed_ = 0;  // bytes encoded so far, for error offsets

@@ -106,6 +106,8 @@ Tokenizer train(const TokenizerSpec& spec, std::span<const std::string_view> tex
       return train_char_tokenizer(spec, specials, texts, names);
     case TokenizerKind::kByte:
       return train_byte_tokenizer(spec);
+    case TokenizerKind::kWord:
+      break;
   }
   fail("the tokenizer kind is not known; it is bpe, byte or char");
 }

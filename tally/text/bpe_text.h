@@ -1,0 +1,60 @@
+// Encodes the pieces of a text one after the other: the loop that all the time is spent in. A batch of pieces is
+// collected with the places of the cache that they will need, which are then on their way while the rest of the batch is
+// scanned.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tally/text/bpe.h"
+
+namespace tally {
+
+class BpeTextEncoder {
+ public:
+  // Appends to `out`, or only counts when it is null. `text` holds all pieces that will be added.
+  BpeTextEncoder(const BpeModel& model, std::string_view text, std::vector<int32_t>* out, BpeScratch& scratch);
+
+  void add(std::string_view piece) {  // not empty
+    PieceKey key = PieceKey::never();
+    if (piece.size() <= kKeyBytes)
+      key = piece.data() <= safe_ ? PieceKey::read(piece.data(), piece.size()) : PieceKey::of(piece);
+    Waiting& w = waiting_[n_waiting_];
+    const uint64_t hash = key.hash();
+    w = {piece, key, hash};
+    __builtin_prefetch(&cache_[hash & kCacheMask]);
+    if (++n_waiting_ == kBatch) flush();
+  }
+  void finish();  // what is still waiting
+  int64_t count() const { return count_; }
+
+  static constexpr size_t kCacheSlots = size_t{1} << 15, kCacheMask = kCacheSlots - 1;
+  static constexpr size_t kLongSlots = size_t{1} << 12;
+
+ private:
+  static constexpr size_t kBatch = 32, kBuffer = 4096;
+  struct Waiting {
+    std::string_view piece;
+    PieceKey key;
+    uint64_t hash;
+  };
+
+  void flush();
+  int32_t* encode_missing(const Waiting& waiting, int32_t* to);
+  int32_t* put(std::span<const int32_t> ids, int32_t* to);
+  void drain(int32_t* end);
+
+  const BpeModel& model_;
+  BpeScratch& scratch_;
+  BpeScratch::CachedPiece* cache_;
+  std::vector<int32_t>* out_;
+  const char* safe_;  // 16 bytes can be read from here and before
+  int32_t* to_;
+  int64_t count_ = 0;
+  size_t n_waiting_ = 0;
+  std::array<Waiting, kBatch> waiting_;
+};
+
+}  // namespace tally

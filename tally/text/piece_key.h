@@ -1,0 +1,68 @@
+// A short piece of text as a value: its bytes and its length in 16 bytes, with a hash. Made without branches on the
+// length, which changes from piece to piece.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace tally {
+
+inline constexpr size_t kKeyBytes = 15;  // the longest piece that is a key; one more byte holds the length
+
+struct PieceKey {
+  uint64_t low = 0, high = 0;  // all zero: no piece
+  bool operator==(const PieceKey&) const = default;
+  // Unequal to every key of a piece and to the empty one.
+  static constexpr PieceKey never() { return {0, ~uint64_t{0}}; }
+
+  // 1 to 15 bytes at p, where 16 can be read.
+  static PieceKey read(const char* p, size_t length) {
+    static_assert(std::endian::native == std::endian::little, "the bytes behind the piece are cut off at the high end");
+    PieceKey key;
+    std::memcpy(&key.low, p, 8);
+    std::memcpy(&key.high, p + 8, 8);
+    const uint64_t low_bits = length < 8 ? 8 * length : 63, high_bits = length > 8 ? 8 * (length - 8) : 0;
+    const uint64_t low_mask = length < 8 ? (uint64_t{1} << low_bits) - 1 : ~uint64_t{0};
+    key.low &= low_mask;
+    key.high = (key.high & ((uint64_t{1} << high_bits) - 1)) | (uint64_t{length} << 56);
+    return key;
+  }
+  static PieceKey of(std::string_view piece) {
+    char padded[16] = {};
+    std::memcpy(padded, piece.data(), piece.size());
+    return read(padded, piece.size());
+  }
+
+  uint64_t hash() const {
+    const auto product = static_cast<unsigned __int128>(low ^ 0x9E3779B97F4A7C15u) * (high ^ 0xD6E8FEB86659FD93u);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+};
+
+// Whole pieces that are tokens: open addressing, 24 bytes a place.
+class WordMap {
+ public:
+  explicit WordMap(size_t most = 0) : places_(std::bit_ceil(most < 8 ? size_t{16} : most * 2)) {}
+  void insert(const PieceKey& key, int32_t token) {  // the first of equal ones stays
+    size_t i = key.hash() & (places_.size() - 1);
+    while (places_[i].token >= 0 && !(places_[i].key == key)) i = (i + 1) & (places_.size() - 1);
+    if (places_[i].token < 0) places_[i] = {key, token};
+  }
+  int32_t find(const PieceKey& key, uint64_t hash) const {  // -1: none
+    for (size_t i = hash & (places_.size() - 1);; i = (i + 1) & (places_.size() - 1))
+      if (places_[i].key == key || places_[i].token < 0) return places_[i].token;
+  }
+
+ private:
+  struct Place {
+    PieceKey key;
+    int32_t token = -1;
+  };
+  std::vector<Place> places_;
+};
+
+}  // namespace tally
