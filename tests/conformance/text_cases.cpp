@@ -86,7 +86,9 @@ void c07(const Json& expect) {
 // The handout's corpus: words split at white space, their parts without the space.
 void c08(const Json& expect) {
   const std::vector<WordCount> words = {{"low", 5}, {"lower", 2}, {"widest", 3}, {"newest", 6}};
-  const BpeTrained t = train_bpe(WordList{words, {}}, {.max_merges = 12, .tie = BpeTie::kGreatestBytes});
+  BpeTrainOptions options;
+  options.max_merges = 12;
+  const BpeTrained t = train_bpe(WordList{words, {}}, options);
   std::string merges;
   for (const auto& [a, b] : t.merges)
     merges += (merges.empty() ? "" : ", ") + std::string(t.tokens[a]) + " " + std::string(t.tokens[b]);
