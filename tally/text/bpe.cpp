@@ -21,28 +21,9 @@ int32_t BpeModel::id_of_byte(char byte) const {
   return id;
 }
 
-// Undoes the merges of both tokens in turn, the newest first (of equal ones the right token's, which came later). At each
-// stage the two symbols at the border would have merged if their merge came before what replaced either of them; it
-// comes before an equal one of the right token only. `whole`: the two tokens must not merge either.
-bool BpeModel::parts_apart(int32_t left, int32_t right, bool whole) const {
-  uint32_t left_until = MergeTable::kNoRank, right_until = MergeTable::kNoRank;
-  for (;; whole = true) {
-    if (whole) {
-      const uint32_t rank = table_.find(left, right).rank;
-      if (rank < left_until && rank <= right_until) return false;
-    }
-    const Parts& l = parts_[static_cast<size_t>(left)];
-    const Parts& r = parts_[static_cast<size_t>(right)];
-    if (l.made > r.made) {
-      left_until = l.made - 1;
-      left = l.right;
-    } else if (r.made > 0) {
-      right_until = r.made - 1;
-      right = r.left;
-    } else {
-      return true;
-    }
-  }
+bool BpeModel::parts_apart(int32_t left, int32_t right) const {
+  if (joined_.find(left, right) != 0) return false;
+  return apart_before(left, right, [this](int32_t l, int32_t r) { return joined_.find(l, r); });
 }
 
 bool BpeModel::merged_apart(int32_t left, int32_t right) const {
@@ -70,7 +51,7 @@ bool BpeModel::apart(int32_t left, int32_t right, BpeScratch& scratch) const {
   uint64_t& known = scratch.apart[(question * 0x9E3779B97F4A7C15u) >> 49];
   if ((known | 1) == (question | 1)) return (known & 1) != 0;
   const bool odd = any_odd_ && (odd_[static_cast<size_t>(left)] || odd_[static_cast<size_t>(right)]);
-  const bool answer = odd ? merged_apart(left, right) : parts_apart(left, right, true);
+  const bool answer = odd ? merged_apart(left, right) : parts_apart(left, right);
   known = question | static_cast<uint64_t>(answer);
   return answer;
 }
@@ -123,7 +104,7 @@ std::span<const int32_t> BpeModel::encode_anew(std::string_view piece, std::arra
 void BpeModel::encode_piece(std::string_view piece, std::vector<int32_t>& out, BpeScratch& scratch) const {
   if (piece.size() <= kKeyBytes) {
     const PieceKey key = PieceKey::of(piece);
-    if (const int32_t token = words_.find(key, key.hash()); token >= 0) return out.push_back(token);
+    if (const int32_t token = words_.find(key); token >= 0) return out.push_back(token);
   }
   std::array<int32_t, 64> small;
   const std::span<const int32_t> ids = encode_anew(piece, small, scratch);

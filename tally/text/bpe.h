@@ -24,6 +24,7 @@
 
 #include "tally/text/bpe_merge.h"
 #include "tally/text/bpe_trie.h"
+#include "tally/text/pair_set.h"
 #include "tally/text/piece_key.h"
 #include "tally/text/vocab.h"
 
@@ -96,7 +97,30 @@ class BpeModel {
   void index(const TokenTable& tokens, std::span<const int32_t> specials);
 
   int32_t id_of_byte(char byte) const;
-  bool parts_apart(int32_t left, int32_t right, bool whole) const;
+  // Undoes the merges of both tokens in turn, the newest first (of equal ones the right token's, which came later). At
+  // each stage the two symbols at the border would have merged if their merge came before what replaced either of them;
+  // it comes before an equal one of the right token only. made(left, right): the rank + 1 of the pair's merge, or 0. It
+  // is enough to know the pairs that tokens are last merged from: any other that has a merge does not come to stand side
+  // by side, for something merges across it before.
+  template <class Made>
+  bool apart_before(int32_t left, int32_t right, const Made& made) const {
+    uint32_t left_until = ~uint32_t{0}, right_until = ~uint32_t{0};
+    for (;;) {
+      const Parts l = parts_[static_cast<size_t>(left)], r = parts_[static_cast<size_t>(right)];
+      if (l.made > r.made) {
+        left_until = l.made;
+        left = l.right;
+      } else if (r.made > 0) {
+        right_until = r.made;
+        right = r.left;
+      } else {
+        return true;
+      }
+      const uint32_t m = made(left, right);
+      if (m != 0 && m < left_until && m <= right_until) return false;
+    }
+  }
+  bool parts_apart(int32_t left, int32_t right) const;
   bool merged_apart(int32_t left, int32_t right) const;
   bool apart(int32_t left, int32_t right, BpeScratch& scratch) const;
   size_t backtrack(std::string_view piece, int32_t* ids, uint64_t* dead, BpeScratch& scratch) const;
@@ -107,6 +131,7 @@ class BpeModel {
   BpeRules rules_;
   std::vector<BpeMerge> merges_;
   MergeTable table_;
+  PairSet joined_;  // parts of tokens
   std::array<int32_t, 256> byte_ids_;
   bool all_bytes_ = true;
   std::vector<Parts> parts_;

@@ -34,30 +34,26 @@ void BpeModel::merge_all_pairs(const TokenTable& tokens, std::span<const int32_t
   for (const int32_t id : specials) special[static_cast<size_t>(id)] = true;
   WordMap short_ids(static_cast<size_t>(tokens.size()));
   std::unordered_map<std::string_view, int32_t> long_ids;
+  std::vector<ByteTrie::Entry> entries;
   for (int32_t id = 0; id < tokens.size(); ++id) {
     const std::string_view bytes = tokens[id];
     if (special[static_cast<size_t>(id)] || bytes.empty()) continue;
-    if (bytes.size() <= kKeyBytes) {
-      short_ids.insert(PieceKey::of(bytes), id);
-    } else {
-      long_ids.emplace(bytes, id);
-    }
+    const bool is_new = bytes.size() > kKeyBytes ? long_ids.emplace(bytes, id).second
+                                                 : short_ids.insert(PieceKey::of(bytes), id);
+    if (is_new) entries.push_back({bytes, id});
   }
   const auto id_of = [&](std::string_view bytes) {
-    if (bytes.size() <= kKeyBytes) {
-      const PieceKey key = PieceKey::of(bytes);
-      return short_ids.find(key, key.hash());
-    }
+    if (bytes.size() <= kKeyBytes) return short_ids.find(PieceKey::of(bytes));
     const auto found = long_ids.find(bytes);
     return found == long_ids.end() ? -1 : found->second;
   };
-  for (int32_t id = 0; id < tokens.size(); ++id) {
-    const std::string_view bytes = tokens[id];
-    if (special[static_cast<size_t>(id)]) continue;
-    for (size_t cut = 1; cut < bytes.size(); ++cut) {
-      const int32_t left = id_of(bytes.substr(0, cut));
-      if (left < 0) continue;
-      if (const int32_t right = id_of(bytes.substr(cut)); right >= 0) merges_.push_back({left, right, id});
+  trie_ = ByteTrie(entries);
+  for (const auto& [bytes, id] : entries) {
+    for (size_t cut = bytes.size() - 1; cut > 0; --cut) {
+      const ByteTrie::Match left = trie_.longest(bytes.data(), cut);
+      if (left.token < 0) break;
+      cut = left.length;
+      if (const int32_t right = id_of(bytes.substr(cut)); right >= 0) merges_.push_back({left.token, right, id});
     }
   }
 }
@@ -84,7 +80,8 @@ void BpeModel::find_parts(const TokenTable& tokens) {
     const auto l = static_cast<size_t>(m.left), r = static_cast<size_t>(m.right);
     if (reachable(m.result) || !reachable(m.left) || !reachable(m.right) || odd_[l] || odd_[r]) continue;
     const MergeTable::Merged merged = table_.find(m.left, m.right);
-    if (merged.token == m.result && parts_apart(m.left, m.right, false)) set_parts(m.result, m.left, m.right, merged.rank);
+    const auto made = [this](int32_t left, int32_t right) { return table_.find(left, right).rank + 1; };
+    if (merged.token == m.result && apart_before(m.left, m.right, made)) set_parts(m.result, m.left, m.right, merged.rank);
   }
   std::vector<int32_t> symbols;
   std::vector<bool> tried(n, false);
@@ -114,6 +111,10 @@ void BpeModel::index(const TokenTable& tokens, std::span<const int32_t> specials
     if (bytes.size() <= kKeyBytes) words_.insert(PieceKey::of(bytes), id);
   }
   trie_ = ByteTrie(entries);
+  joined_ = PairSet(entries.size());
+  for (const auto& [bytes, id] : entries)
+    if (const Parts& parts = parts_[static_cast<size_t>(id)]; parts.made > 0)
+      joined_.insert(parts.left, parts.right, parts.made);
   for (const auto& [bytes, id] : entries)
     if (bytes.size() > 1) shorter_[static_cast<size_t>(id)].token = trie_.longest(bytes.data(), bytes.size() - 1).token;
   if (!rules_.ignore_merges) return;

@@ -77,6 +77,10 @@ int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
   return put(ids, to);
 }
 
+inline void BpeTextEncoder::prefetch_missing(const Waiting& w) const {
+  if (w.piece.size() <= kKeyBytes) model_.words_.prefetch(w.hash);
+}
+
 void BpeTextEncoder::flush() {
   int32_t* to = to_;
   if (to + 4 * kBatch > scratch_.found.data() + kBuffer) {
@@ -84,6 +88,8 @@ void BpeTextEncoder::flush() {
     to = scratch_.found.data();
   }
   const size_t n = n_waiting_;
+  for (size_t i = 0; i < n; ++i)
+    if (cache_[waiting_[i].hash & kCacheMask].key != waiting_[i].key) prefetch_missing(waiting_[i]);
   for (size_t i = 0; i < n; ++i) {
     const Waiting& w = waiting_[i];
     const BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];

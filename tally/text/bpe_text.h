@@ -42,6 +42,7 @@ class BpeTextEncoder {
   };
 
   void flush();
+  void prefetch_missing(const Waiting& waiting) const;
   int32_t* encode_missing(const Waiting& waiting, int32_t* to);
   int32_t* put(std::span<const int32_t> ids, int32_t* to);
   void drain(int32_t* end);

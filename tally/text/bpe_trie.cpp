@@ -3,49 +3,66 @@
 #include "tally/text/bpe_trie.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "tally/base/error.h"
 
 namespace tally {
 
 struct ByteTrie::Builder {
-  static constexpr size_t kBlock = 256, kOpenBlocks = 8;
+  static constexpr size_t kBlock = 256, kOpenBlocks = 16;
+  using Bits = std::array<uint64_t, 4>;  // one a place of a block
+  struct Block {
+    Bits free{~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}}, bases = free;  // not taken as a place, as a base
+    size_t left = kBlock;
+  };
 
   std::vector<Entry> entries;  // ascending by bytes
   std::vector<uint64_t>& nodes;
-  std::vector<bool> base_used;
-  std::vector<size_t> free_in_block;
+  std::vector<Block> blocks;
   size_t first_open = 0;  // blocks before it are as good as full
 
   explicit Builder(std::vector<Entry> all, std::vector<uint64_t>& out) : entries(std::move(all)), nodes(out) {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.bytes < b.bytes; });
     add_block();
-    base_used[0] = true;  // the base of nodes without children
+    blocks[0].bases[0] &= ~uint64_t{1};  // the base of nodes without children
   }
 
   void add_block() {
-    if (nodes.size() + kBlock > kMostNodes) fail("the vocabulary has more than {} different beginnings of tokens", kMostNodes);
+    if (nodes.size() + kBlock > kMostNodes)
+      fail("the vocabulary has more than {} different beginnings of tokens", kMostNodes);
     nodes.resize(nodes.size() + kBlock, 0);
-    base_used.resize(nodes.size(), false);
-    free_in_block.push_back(kBlock);
-    while (first_open + kOpenBlocks < free_in_block.size() || free_in_block[first_open] == 0) ++first_open;
+    blocks.emplace_back();
+    while (first_open + kOpenBlocks < blocks.size() || blocks[first_open].left == 0) ++first_open;
   }
 
-  bool fits(size_t base, std::span<const uint8_t> labels) const {
-    return !base_used[base] &&
-           std::all_of(labels.begin(), labels.end(), [&](uint8_t c) { return nodes[base ^ c] == 0; });
+  // Bit i of the result is bit i ^ c of `bits`, c < 64.
+  static uint64_t exchange(uint64_t bits, unsigned c) {
+    constexpr std::array<uint64_t, 6> kLow{0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
+                                           0x00FF00FF00FF00FFu, 0x0000FFFF0000FFFFu, 0x00000000FFFFFFFFu};
+    for (unsigned k = 0; k < 6; ++k)
+      if ((c >> k & 1) != 0) bits = ((bits & kLow[k]) << (1u << k)) | ((bits >> (1u << k)) & kLow[k]);
+    return bits;
   }
 
+  // A base such that the places of all labels are free.
   size_t place(std::span<const uint8_t> labels) {
     for (;;) {
-      for (size_t block = first_open; block < free_in_block.size(); ++block) {
-        if (free_in_block[block] < labels.size()) continue;
-        for (size_t base = block * kBlock; base < (block + 1) * kBlock; ++base) {
-          if (!fits(base, labels)) continue;
-          base_used[base] = true;
-          free_in_block[block] -= labels.size();
-          for (const uint8_t c : labels) nodes[base ^ c] = kUsed | c;
-          return base;
+      for (size_t b = first_open; b < blocks.size(); ++b) {
+        Block& block = blocks[b];
+        if (block.left < labels.size()) continue;
+        for (size_t word = 0; word < 4; ++word) {
+          uint64_t fitting = block.bases[word];
+          for (const uint8_t c : labels) fitting &= exchange(block.free[word ^ (c >> 6)], c & 63);
+          if (fitting == 0) continue;
+          const size_t base = word * 64 + static_cast<size_t>(std::countr_zero(fitting));
+          block.bases[word] &= ~(uint64_t{1} << (base % 64));
+          block.left -= labels.size();
+          for (const uint8_t c : labels) {
+            block.free[(base ^ c) / 64] &= ~(uint64_t{1} << ((base ^ c) % 64));
+            nodes[b * kBlock + (base ^ c)] = kUsed | c;
+          }
+          return b * kBlock + base;
         }
       }
       add_block();

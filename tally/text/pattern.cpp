@@ -37,9 +37,11 @@ constexpr Spelling kSpellings[] = {
     {PatternKind::kNanochat,
      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"},
     {PatternKind::kWhitespace, R"( ?\S+|\s+(?!\S)|\s+)"},
-    // The three splits below in one: N and the second's characters end what the others take.
+    // The three splits below in one: numbers; what the third makes of the second's characters; what it makes of others.
     {PatternKind::kDeepseekV3,
-     R"(\p{N}{1,3}|[一-龥぀-ゟ゠-ヿ]+|[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
+     R"(\p{N}{1,3}|(?:(?=[一-龥぀-ゟ゠-ヿ])[^\p{L}\p{P}\p{S}])?(?:(?=[一-龥぀-ゟ゠-ヿ])[\p{L}\p{M}])+|)"
+     R"((?:(?=[一-龥぀-ゟ゠-ヿ])[\p{P}\p{S}])+|(?:[\x{3040}\x{3097}\x{3098}](?!(?=[一-龥぀-ゟ゠-ヿ])[\p{L}\p{M}]))+|)"
+     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
      R"([^\r\n\p{L}\p{P}\p{S}]?(?:(?![一-龥぀-ゟ゠-ヿ])[\p{L}\p{M}])+| ?(?:(?![一-龥぀-ゟ゠-ヿ])[\p{P}\p{S}])+[\r\n]*|)"
      R"(\s*[\r\n]+|\s+(?![^\s\p{N}一-龥぀-ゟ゠-ヿ])|\s+)"},
 };

@@ -43,25 +43,34 @@ struct PieceKey {
   }
 };
 
-// Whole pieces that are tokens: open addressing, 24 bytes a place.
+// Whole pieces that are tokens: open addressing, 20 bytes a place.
 class WordMap {
  public:
-  explicit WordMap(size_t most = 0) : places_(std::bit_ceil(most < 8 ? size_t{16} : most * 2)) {}
-  void insert(const PieceKey& key, int32_t token) {  // the first of equal ones stays
-    size_t i = key.hash() & (places_.size() - 1);
-    while (places_[i].token >= 0 && !(places_[i].key == key)) i = (i + 1) & (places_.size() - 1);
-    if (places_[i].token < 0) places_[i] = {key, token};
+  explicit WordMap(size_t most = 0) : places_(most + most / 2 + 8) {}
+  bool insert(const PieceKey& key, int32_t token) {  // false: it is there already
+    size_t i = place_of(key.hash());
+    for (; places_[i].token >= 0; i = after(i))
+      if (places_[i].is(key)) return false;
+    places_[i] = {{key.low, key.high}, token};
+    return true;
   }
   int32_t find(const PieceKey& key, uint64_t hash) const {  // -1: none
-    for (size_t i = hash & (places_.size() - 1);; i = (i + 1) & (places_.size() - 1))
-      if (places_[i].key == key || places_[i].token < 0) return places_[i].token;
+    for (size_t i = place_of(hash);; i = after(i))
+      if (places_[i].is(key) || places_[i].token < 0) return places_[i].token;
   }
+  int32_t find(const PieceKey& key) const { return find(key, key.hash()); }
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&places_[place_of(hash)]); }
 
  private:
-  struct Place {
-    PieceKey key;
+  struct __attribute__((packed, aligned(4))) Place {
+    uint64_t key[2] = {0, 0};
     int32_t token = -1;
+    bool is(const PieceKey& k) const { return key[0] == k.low && key[1] == k.high; }
   };
+  size_t after(size_t i) const { return i + 1 == places_.size() ? 0 : i + 1; }
+  size_t place_of(uint64_t hash) const {
+    return static_cast<size_t>((static_cast<unsigned __int128>(hash) * places_.size()) >> 64);
+  }
   std::vector<Place> places_;
 };
 

@@ -13,6 +13,13 @@ struct O200k {
   const uint8_t* table = unicode_class_table();
 
   size_t piece(const char* p, size_t n) const {
+    if (*p == ' ' && n > 2) {
+      if (ascii_class(p[1]) == kLower) return with_contraction(p, lower_run_end(p, 2, n), n);
+      if (ascii_class(p[1]) == kUpper && ascii_class(p[2]) == kLower)
+        return with_contraction(p, lower_run_end(p, 3, n), n);
+    } else if (ascii_class(*p) == kLower) {
+      return with_contraction(p, lower_run_end(p, 1, n), n);
+    }
     const Char first = char_at(p, n, table);
     if ((first.bits & kNumber) != 0) return numbers_end<3>(p, first.length, n, table);
     if ((first.bits & (kNewline | kLetter)) == 0 && first.length < n) {

@@ -11,6 +11,8 @@ struct Gpt2 {
   const uint8_t* table = unicode_class_table();
 
   size_t piece(const char* p, size_t n) const {
+    if (*p == ' ' && n > 1 && is_ascii_letter(p[1])) return run_end<kLetter>(p, 2, n, table);
+    if (is_ascii_letter(*p)) return run_end<kLetter>(p, 1, n, table);
     const size_t start = *p == ' ' && n > 1 ? 1 : 0;
     const Char first = char_at(p + start, n - start, table);
     if ((first.bits & kLetter) != 0) return run_end<kLetter>(p, start + first.length, n, table);
@@ -43,6 +45,8 @@ struct Cl100k {
   const uint8_t* table = unicode_class_table();
 
   size_t piece(const char* p, size_t n) const {
+    if (*p == ' ' && n > 1 && is_ascii_letter(p[1])) return run_end<kLetter>(p, 2, n, table);
+    if (is_ascii_letter(*p)) return run_end<kLetter>(p, 1, n, table);
     const Char first = char_at(p, n, table);
     if ((first.bits & kLetter) != 0) return run_end<kLetter>(p, first.length, n, table);
     if ((first.bits & kNumber) != 0) return numbers_end<Digits>(p, first.length, n, table);
