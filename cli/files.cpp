@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -62,15 +63,24 @@ ProgressLine::~ProgressLine() {
   if (shown_) std::fputs("\r\033[K", stderr);
 }
 
-void ProgressLine::update(int64_t done, int64_t total) {
+void ProgressLine::update(int64_t done, int64_t total) { update("", done, total, true); }
+
+void ProgressLine::update(const char* phase, int64_t done, int64_t total, bool bytes) {
   const int64_t now = now_ns();
+  if (phase_ != phase) phase_ = phase, begin_ns_ = now, last_ns_ = 0;
   if (!terminal_ || now - last_ns_ < 200'000'000) return;
   last_ns_ = now, shown_ = true;
-  const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
-  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
-  const std::string line =
-      fmt::format("\r\033[K{} {:5.1f} %  {} of {}  {}/s", label_, 100 * share, bytes_text(static_cast<double>(done)),
-                  bytes_text(static_cast<double>(total)), bytes_text(static_cast<double>(done) / seconds));
+  const double seconds = std::max(1e-3, static_cast<double>(now - begin_ns_) * 1e-9);
+  const double rate = static_cast<double>(done) / seconds;
+  const auto text = [bytes](double n) { return bytes ? bytes_text(n) : with_commas(static_cast<int64_t>(n)); };
+  std::string line = fmt::format("\r\033[K{}{}{}", label_, phase_.empty() ? "" : ": ", phase_);
+  if (total > 0)
+    line += fmt::format(" {:5.1f} %  {} of {}", 100 * static_cast<double>(done) / static_cast<double>(total),
+                        text(static_cast<double>(done)), text(static_cast<double>(total)));
+  else
+    line += "  " + text(static_cast<double>(done));
+  line += fmt::format("  {}/s", text(rate));
+  if (total > done && done > 0) line += "  ETA " + seconds_text(static_cast<double>(total - done) / rate);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }

@@ -23,12 +23,15 @@ class ProgressLine {
   ~ProgressLine();  // clears the line
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
-  void update(int64_t done, int64_t total);
+  void update(int64_t done, int64_t total);  // bytes
+  // A phase with its own rate and time left; total 0: not known.
+  void update(const char* phase, int64_t done, int64_t total, bool bytes);
 
  private:
   std::string label_;
   bool terminal_, shown_ = false;
   int64_t begin_ns_, last_ns_ = 0;
+  std::string phase_;
 };
 
 }  // namespace tally::cli

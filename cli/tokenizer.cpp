@@ -18,28 +18,39 @@ namespace {
 
 struct TokenizerTrain {
   std::vector<std::string> input, special;
-  std::string kind = "bpe", out;
-  int64_t vocab_size = 0;
+  std::string kind = "bpe", out, pattern, tie = "greatest-bytes", alphabet = "all";
+  int64_t vocab_size = 0, min_frequency = 1, max_token_bytes = 0, min_count = 1;
+  double max_memory = 0;
   bool overwrite = false, dry_run = false;
 
   static constexpr const char* kPositional = "input";
   static constexpr const char* kDetails =
-      "Learns a vocabulary from text. bpe: 256 bytes, the special tokens and merges learned with GPT-2's pattern;\n"
-      "byte: the 256 bytes and the special tokens; char: the characters of the text and the special tokens.";
+      "Learns a vocabulary from text. bpe: 256 bytes, the special tokens and merges learned within the pattern's pieces;\n"
+      "byte: the 256 bytes and the special tokens; char: the characters of the text and the special tokens; word: the\n"
+      "special tokens, <|unk|> and the pattern's pieces, the most frequent first.\n"
+      "Ties between pairs: greatest-bytes (the greater bytes, CS336), smallest-ids (ids of the vocabulary, as\n"
+      "huggingface/tokenizers), smallest-byte-ids (bytes numbered by value, rustbpe), first-seen (minbpe).";
 
   void fields(Fields& f) {
     f("input", input, "text files, patterns, or - for standard input");
-    f("kind", kind, "kind of tokenizer", {"bpe", "byte", "char"});
-    f("vocab_size", vocab_size, "entries in all; 0 is what it takes (char, byte)", 0, 1 << 24);
+    f("kind", kind, "kind of tokenizer", {"bpe", "byte", "char", "word"});
+    f("vocab_size", vocab_size, "entries in all; 0 is what it takes (char, byte, word)", 0, 1 << 24);
     f("special", special, "special tokens, such as '<|endoftext|>'");
+    f("pattern", pattern, "how text is cut before merges: gpt2, cl100k, o200k, llama3, qwen2, ..., or regex:EXPRESSION");
+    f("tie", tie, "which of equally frequent pairs comes first",
+      {"greatest-bytes", "smallest-ids", "smallest-byte-ids", "first-seen"});
+    f("min_frequency", min_frequency, "least count of a pair to be merged (bpe)", 1, 1e18);
+    f("max_token_bytes", max_token_bytes, "longest token to make (bpe); 0: any length", 0, 1e9);
+    f("alphabet", alphabet, "bytes of a bpe vocabulary: all 256, or those used in the text", {"all", "used"});
+    f("min_count", min_count, "words that occur less often become <|unk|> (word)", 1, 1e18);
+    f("max_memory", max_memory, "most GiB of memory for words and pairs (bpe, word); 0: no limit", 0, 1e6);
     f("out", out, "folder to write");
     f("overwrite", overwrite, "replace a tokenizer that is there");
     f("dry_run", dry_run, "say what would be done and do nothing");
   }
 
   int run() {
-    TokenizerSpec spec{parse_tokenizer_kind(kind), vocab_size, special, BpeTie::kGreatestBytes};
-    if (spec.kind == TokenizerKind::kBpe && vocab_size == 0) fail("--kind bpe needs --vocab-size");
+    const TokenizerSpec given = spec();
     check_out_folder(out, overwrite);
     const std::vector<fs::path> files = expand_inputs(input);
     if (dry_run) {
@@ -48,11 +59,36 @@ struct TokenizerTrain {
                  vocab_size > 0 ? fmt::format(" of {} entries", with_commas(vocab_size)) : "", special.size(), out);
       return 0;
     }
-    const Tokenizer tokenizer = train_tokenizer_files(spec, files);
+    const Tokenizer tokenizer = train(given, files);
     tokenizer.save(out);
     fmt::print("{} tokenizer of {} entries in {} (hash {})\n", kind, with_commas(tokenizer.vocab_size()), out,
                tokenizer.hash());
     return 0;
+  }
+
+ private:
+  TokenizerSpec spec() const {
+    TokenizerSpec s;
+    s.kind = parse_tokenizer_kind(kind);
+    s.vocab_size = vocab_size;
+    s.specials = special;
+    s.tie = parse_bpe_tie(tie);
+    if (!pattern.empty()) s.pattern = Pattern::named(pattern);
+    s.min_frequency = min_frequency, s.max_token_bytes = max_token_bytes, s.min_count = min_count;
+    s.all_bytes = alphabet == "all";
+    s.max_memory = static_cast<int64_t>(max_memory * (int64_t{1} << 30));
+    const bool bpe = s.kind == TokenizerKind::kBpe, word = s.kind == TokenizerKind::kWord;
+    if (bpe && vocab_size == 0) fail("--kind bpe needs --vocab-size");
+    if (!pattern.empty() && !bpe && !word) fail("--pattern is for --kind bpe and word, not {}", kind);
+    return s;
+  }
+
+  static Tokenizer train(TokenizerSpec given, const std::vector<fs::path>& files) {
+    ProgressLine line("training");
+    given.progress = [&line](const char* phase, int64_t done, int64_t total) {
+      line.update(phase, done, total, std::string_view(phase) == "reading");
+    };
+    return train_tokenizer_files(given, files);
   }
 };
 

@@ -36,7 +36,7 @@ struct BpeTrainOptions {
   int64_t min_frequency = 1;    // a pair must stand at least this often to be merged
   int64_t max_token_bytes = 0;  // longer tokens are not made; 0: any length
   int64_t max_memory = 0;       // bytes; Error naming the need when training takes more; 0: no limit
-  TrainProgress progress;       // phase "merging", in merges
+  TrainProgress progress = {};       // phase "merging", in merges
 };
 
 // Ids here: bytes 0 to 255 by value, merge k is 256 + k.

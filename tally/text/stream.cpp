@@ -4,6 +4,7 @@
 
 #include "tally/base/error.h"
 #include "tally/text/bpe_text.h"
+#include "tally/text/nfc.h"
 #include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
@@ -12,12 +13,28 @@
 namespace tally {
 namespace {
 
+// The last place where `text` may be cut whatever form its characters have, or 0.
+size_t last_border(const Pattern& pattern, std::string_view text) {
+  for (size_t back = 64; back < text.size() * 2; back *= 2) {
+    size_t at = pattern.next_safe_border(text, text.size() - std::min(back, text.size())), last = text.size();
+    while (at < text.size()) last = at, at = pattern.next_safe_border(text, at + 1);
+    if (last < text.size()) return last;
+  }
+  return 0;
+}
+
 // Encodes the front of `text` that more text behind it cannot change and returns its bytes; `text` holds no special
 // token and stands at `offset`. Pre-tokens are encoded one by one: the settled front on its own could split otherwise
 // (the two pieces of "\n\nx" before x would be one).
 size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t offset, std::vector<int32_t>& out) {
   size_t at = 0;
   if (impl.kind == TokenizerKind::kBpe) {
+    if (impl.nfc) text = text.substr(0, nfc_settled(text));
+    if (impl.nfc && !is_nfc(text)) {
+      at = last_border(impl.pattern, text);
+      impl.encode_plain(text.substr(0, at), offset, out);
+      return at;
+    }
     std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
     BpeTextEncoder encoder(*impl.bpe, text, &out, *scratch);
     while (at < text.size()) {

@@ -89,6 +89,8 @@ std::shared_ptr<const TokenizerImpl> make(TokenizerParts parts, std::shared_ptr<
   impl->specials = std::move(parts.specials);
   impl->pattern = std::move(parts.pattern);
   impl->encode_words = std::move(parts.encode_words);
+  impl->nfc = parts.nfc;
+  impl->not_special = std::move(parts.not_special);
   impl->bpe = std::move(bpe);
   impl->decoding = DecodeTable(impl->tokens);
   if (parts.kind == TokenizerKind::kBpe && impl->bpe == nullptr)
@@ -152,6 +154,9 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
   TokenizerParts parts;
   parts.kind = impl_->kind;
   parts.tokens = std::move(tokens);
+  for (const int32_t id : impl_->not_special)
+    if (std::find(ids.begin(), ids.end(), id) != ids.end()) parts.not_special.push_back(id);
+  parts.nfc = impl_->nfc;
   parts.specials = SpecialSet(names, std::move(ids));
   parts.pattern = impl_->pattern;
   parts.encode_words = impl_->encode_words;

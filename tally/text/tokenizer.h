@@ -1,9 +1,10 @@
-// A tokenizer: text <-> token ids. One value type for three kinds, cheap to copy, constant and safe to share between
+// A tokenizer: text <-> token ids. One value type for four kinds, cheap to copy, constant and safe to share between
 // threads.
 //   bpe    byte-level BPE with GPT-2's pattern. A trained one has its special tokens first, then the 256 bytes in the
 //          order of vocab.json's printable characters, then the merges (the order of CS336's reference vocabulary)
 //   byte   ids 0 to 255 are the bytes, then the special tokens
 //   char   the code points of the training text in ascending order, then the special tokens; valid UTF-8 only
+//   word   the special tokens, <|unk|> among them for words that are not in the vocabulary, then words (word.h)
 //
 // A tokenizer folder holds tokenizer_config.json {"kind", "pattern" (bpe), "special_tokens": {"<|x|>": id}} and, for
 // bpe and char, vocab.json, and, for bpe, merges.txt. A folder with GPT-2's two files and no tokenizer_config.json is
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +29,14 @@ namespace tally {
 enum class TokenizerKind { kBpe, kByte, kChar, kWord };
 const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char", "word"
 TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names them
+
+enum class TokenizerFormat { kByName, kFolder, kGpt2, kTiktoken, kJson };  // kGpt2: a folder of vocab.json and merges.txt
+
+// What a .tiktoken file does not say. Without a pattern it comes from the file's name (cl100k_base.tiktoken).
+struct TokenizerFileOptions {
+  std::string pattern;                // a name that Pattern::named knows, or tiktoken's of an encoding (cl100k_base)
+  std::vector<std::string> specials;  // "<|x|>" for the next free id, or "<|x|>=ID"
+};
 
 // What the special tokens that stand in a text become.
 enum class Specials : uint8_t {
@@ -67,10 +77,15 @@ class Tokenizer {
   Tokenizer();  // the byte tokenizer without special tokens
   explicit Tokenizer(std::shared_ptr<const TokenizerImpl> impl) : impl_(std::move(impl)) {}
 
-  // Error: one line that names the file (and line or token) when anything is missing, torn or contradicts itself.
-  static Tokenizer load(const std::filesystem::path& folder);
+  // A folder (ours, GPT-2's two files, or one with tokenizer.json) or a file (.tiktoken, tokenizer.json).
+  // Error: one line that names the file (and line, token or place in the JSON) when anything is missing, torn or
+  // contradicts itself, or when tokenizer.json has a component that is not supported.
+  static Tokenizer load(const std::filesystem::path& path, const TokenizerFileOptions& options = {});
   // Writes the folder's files, each complete or absent, tokenizer_config.json last.
   void save(const std::filesystem::path& folder) const;
+  // In another format; by default what the name says: *.tiktoken, *.json, else a folder. What was written loads with
+  // the same ids (a .tiktoken file: given the pattern and special tokens again). Error: the format cannot say it.
+  void save_as(const std::filesystem::path& path, TokenizerFormat format = TokenizerFormat::kByName) const;
 
   TokenizerKind kind() const;
   int32_t vocab_size() const;
@@ -158,16 +173,28 @@ class StreamDecoder {
 
 struct TokenizerSpec {
   TokenizerKind kind = TokenizerKind::kBpe;
-  // bpe: 256 bytes + special tokens + merges; the result is smaller when the text runs out of pairs. char: the most
-  // entries allowed, byte: 256 + special tokens; 0 means whatever it takes (char, byte).
+  // bpe: 256 bytes + special tokens + merges; the result is smaller when the text runs out of pairs. char, word: the
+  // most entries allowed, byte: 256 + special tokens; 0 means whatever it takes (char, word, byte).
   int64_t vocab_size = 0;
   std::vector<std::string> specials;
   BpeTie tie = BpeTie::kGreatestBytes;
+
+  std::optional<Pattern> pattern = {};  // absent: gpt2 (bpe), \w+|. (word)
+  int64_t min_frequency = 1;       // bpe: a pair must stand at least this often to be merged
+  int64_t max_token_bytes = 0;     // bpe: longer tokens are not made; 0: any length
+  bool all_bytes = true;           // bpe: false leaves out bytes that the text lacks; encoding one is then an Error
+  int64_t min_count = 1;           // word: rarer words become <|unk|>
+  int64_t max_memory = 0;          // bpe, word: bytes; Error naming the need when more is needed; 0: no limit
+  // Adds the counts of other processes to those of this one: all must return the same list. The words come ascending
+  // by bytes, or in the order in which they were met under kFirstSeen, which must be kept.
+  std::function<WordList(WordList)> reduce_words = {};
+  TrainProgress progress = {};
 };
 
 // Error: no text at all, a vocabulary too small (the message gives the least), bad special tokens; char: invalid UTF-8.
 Tokenizer train_tokenizer(const TokenizerSpec& spec, std::span<const std::string_view> texts);
-// Files are memory-mapped; "-" is standard input.
+// bpe and word read files in blocks, so that they need not fit in memory (but for a regular expression without a
+// scanner, which needs a file as a whole); char maps them. "-" is standard input.
 Tokenizer train_tokenizer_files(const TokenizerSpec& spec, std::span<const std::filesystem::path> files);
 
 }  // namespace tally

@@ -4,6 +4,7 @@
 #include "tally/base/error.h"
 #include "tally/base/parallel.h"
 #include "tally/text/bpe_text.h"
+#include "tally/text/nfc.h"
 #include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
@@ -48,6 +49,8 @@ class Scratch {
 };
 
 int64_t encode_bpe(const TokenizerImpl& impl, std::string_view text, Ids* out, BpeScratch& scratch) {
+  std::string normal;
+  if (impl.nfc && !is_nfc(text)) text = normal = nfc(text);
   BpeTextEncoder encoder(*impl.bpe, text, out, scratch);
   for_each_piece(impl.pattern, text, [&encoder](std::string_view piece) { encoder.add(piece); });
   encoder.finish();
@@ -221,6 +224,8 @@ EncodedText Tokenizer::encode_with_offsets(std::string_view text, const SpecialP
       text, filter, 0,
       [&](std::string_view plain, size_t at) {
         const size_t before = result.ids.size();
+        if (impl_->nfc && !is_nfc(plain))
+          fail("this tokenizer puts text into Unicode's form C (NFC), and offsets are of text that is in it; normalise it before");
         if (impl_->kind == TokenizerKind::kWord) return impl_->encode_words(plain, at, result.ids, &lengths);
         impl_->encode_plain(plain, at, result.ids);
         for (size_t i = before; i < result.ids.size(); ++i)
@@ -249,6 +254,8 @@ Ids Tokenizer::encode_with_dropout(std::string_view text, double probability, ui
   for_each_part(
       text, SpecialFilter(impl_->specials, policy), 0,
       [&](std::string_view plain, size_t offset) {
+        std::string normal;
+        if (impl_->nfc && !is_nfc(plain)) plain = normal = nfc(plain);
         for_each_piece(impl_->pattern, plain, [&](std::string_view piece) {
           const size_t at = offset + static_cast<size_t>(piece.data() - plain.data());
           impl_->bpe->encode_piece(piece, ids, BpeDropout{probability, seed, kDropoutStream + at});

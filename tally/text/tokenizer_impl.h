@@ -32,6 +32,8 @@ struct TokenizerParts {
   SpecialSet specials;
   std::vector<BpeMerge> merges;  // bpe
   BpeRules rules;                // bpe
+  bool nfc = false;              // bpe: text between special tokens is put into Unicode's form C first
+  std::vector<int32_t> not_special;  // special tokens that tokenizer.json calls added but not special; ascending
   EncodeWords encode_words;      // word
 };
 
@@ -55,6 +57,8 @@ struct TokenizerImpl {
   Pattern pattern;
   std::shared_ptr<const BpeModel> bpe;
   EncodeWords encode_words;
+  bool nfc = false;
+  std::vector<int32_t> not_special;
   std::unordered_map<uint32_t, int32_t> chars;  // code point -> id (char)
   DecodeTable decoding;
 

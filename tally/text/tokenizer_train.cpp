@@ -1,5 +1,6 @@
-// Training of the three kinds; ids are given here (see tokenizer.h for their order).
+// Training of the four kinds; ids are given here (see tokenizer.h for their order).
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "tally/base/error.h"
@@ -7,34 +8,66 @@
 #include "tally/text/tokenizer.h"
 #include "tally/text/tokenizer_impl.h"
 #include "tally/text/utf8.h"
+#include "tally/text/word.h"
 
 namespace tally {
 namespace {
 
-Tokenizer train_bpe_tokenizer(const TokenizerSpec& spec, const SpecialSet& specials,
-                              std::span<const std::string_view> texts) {
-  const auto n_specials = static_cast<int64_t>(specials.size());
-  const int64_t least = 256 + n_specials;
-  if (spec.vocab_size < least)
-    fail("vocab_size {} is too small: a bpe vocabulary has 256 bytes and {} special tokens, so at least {}",
-         spec.vocab_size, n_specials, least);
-  if (spec.vocab_size > INT32_MAX) fail("vocab_size {} is larger than token ids can count", spec.vocab_size);
-  const BpeTrained trained = train_bpe(texts, specials, spec.vocab_size - least, spec.tie);
+// Ids: special tokens, the bytes in the order of vocab.json's printable characters, merges.
+Tokenizer number_bpe(const TokenizerSpec& spec, const SpecialSet& specials, const BpeTrained& trained,
+                     const std::array<bool, 256>& used) {
   TokenTable tokens;
   for (const std::string& name : specials.names()) tokens.push_back(name);
-  std::vector<int32_t> id_of(static_cast<size_t>(trained.tokens.size()));
+  std::vector<int32_t> id_of(static_cast<size_t>(trained.tokens.size()), -1);
   for (const uint8_t byte : printable_byte_order()) {
+    if (!used[byte]) continue;
     id_of[byte] = tokens.size();
     tokens.push_back(trained.tokens[byte]);
   }
-  std::vector<BpeMerge> merges;
+  TokenizerParts parts;
   for (int32_t t = 256; t < trained.tokens.size(); ++t) {
     const auto& [left, right] = trained.merges[static_cast<size_t>(t - 256)];
     id_of[static_cast<size_t>(t)] = tokens.size();
-    merges.push_back({id_of[static_cast<size_t>(left)], id_of[static_cast<size_t>(right)], tokens.size()});
+    parts.merges.push_back({id_of[static_cast<size_t>(left)], id_of[static_cast<size_t>(right)], tokens.size()});
     tokens.push_back(trained.tokens[t]);
   }
-  return Tokenizer(make_tokenizer(TokenizerKind::kBpe, std::move(tokens), specials, std::move(merges)));
+  parts.kind = TokenizerKind::kBpe;
+  parts.pattern = spec.pattern.value_or(Pattern());
+  parts.tokens = std::move(tokens);
+  parts.specials = specials;
+  return Tokenizer(make_tokenizer(std::move(parts)));
+}
+
+Tokenizer train_bpe_tokenizer(const TokenizerSpec& spec, const SpecialSet& specials, WordList words) {
+  std::array<bool, 256> used;
+  used.fill(spec.all_bytes);
+  if (!spec.all_bytes)
+    for (const WordCount& w : words.words)
+      for (const char c : w.word) used[static_cast<unsigned char>(c)] = true;
+  const int64_t bytes = std::count(used.begin(), used.end(), true), n_specials = static_cast<int64_t>(specials.size());
+  const int64_t least = bytes + n_specials;
+  if (spec.vocab_size < least)
+    fail("vocab_size {} is too small: the text has {} different bytes and there are {} special tokens, so at least {}",
+         spec.vocab_size, bytes, n_specials, least);
+  BpeTrainOptions options;
+  options.max_merges = spec.vocab_size - least;
+  options.tie = spec.tie;
+  options.min_frequency = spec.min_frequency;
+  options.max_token_bytes = spec.max_token_bytes;
+  options.max_memory = spec.max_memory;
+  options.progress = spec.progress;
+  return number_bpe(spec, specials, train_bpe(std::move(words), options), used);
+}
+
+// What can be refused before the text is read.
+void check_bpe(const TokenizerSpec& spec) {
+  const auto n_specials = static_cast<int64_t>(spec.specials.size()), least = 256 + n_specials;
+  if (spec.all_bytes && spec.vocab_size < least)
+    fail("vocab_size {} is too small: a bpe vocabulary has 256 bytes and {} special tokens, so at least {}",
+         spec.vocab_size, n_specials, least);
+  if (spec.vocab_size > INT32_MAX) fail("vocab_size {} is larger than token ids can count", spec.vocab_size);
+  if (spec.min_frequency < 0) fail("min_frequency is {}; it must not be negative", spec.min_frequency);
+  if (spec.max_token_bytes < 0) fail("max_token_bytes is {}; it must not be negative", spec.max_token_bytes);
 }
 
 // Marks the code points of one text; `where` names it in messages.
@@ -92,44 +125,85 @@ Tokenizer train_byte_tokenizer(const TokenizerSpec& spec) {
   return Tokenizer().with_specials(spec.specials);
 }
 
-Tokenizer train(const TokenizerSpec& spec, std::span<const std::string_view> texts,
-                std::span<const std::string> names) {
-  std::vector<int32_t> ids(spec.specials.size());
+SpecialSet specials_of(const std::vector<std::string>& names) {
+  std::vector<int32_t> ids(names.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
-  const SpecialSet specials(spec.specials, ids);
+  return SpecialSet(names, ids);
+}
+
+bool by_words(const TokenizerSpec& spec) {
+  return spec.kind == TokenizerKind::kBpe || spec.kind == TokenizerKind::kWord;
+}
+
+[[noreturn]] void fail_no_text(const std::string& where) {
+  fail("{}: there is no text to train a tokenizer on", where);
+}
+
+// bpe and word. `add` gives the counter its text; total_bytes is for progress.
+template <class Add>
+Tokenizer train_by_words(const TokenizerSpec& spec, const std::string& where, int64_t total_bytes, const Add& add) {
+  const bool word = spec.kind == TokenizerKind::kWord;
+  if (!word) check_bpe(spec);
+  const std::vector<std::string> names = word ? with_unknown(spec.specials) : spec.specials;
+  const SpecialSet specials = specials_of(names);
+  const Pattern pattern = spec.pattern ? *spec.pattern : word ? Pattern::named(kWordPattern) : Pattern();
+  WordCounter counter(pattern, specials, {spec.max_memory, spec.progress, total_bytes});
+  add(counter);
+  if (counter.bytes_read() == 0 && !spec.reduce_words) fail_no_text(where);
+  const WordOrder order = word ? WordOrder::kAny : word_order(spec.tie);
+  WordList words = counter.take(spec.reduce_words && order == WordOrder::kAny ? WordOrder::kBytes : order);
+  if (spec.reduce_words) words = spec.reduce_words(std::move(words));
+  if (word) return make_word_vocabulary(pattern, std::move(words), names, spec.vocab_size, spec.min_count);
+  return train_bpe_tokenizer(spec, specials, std::move(words));
+}
+
+Tokenizer train_whole(const TokenizerSpec& spec, std::span<const std::string_view> texts,
+                      std::span<const std::string> names) {
+  const SpecialSet specials = specials_of(spec.specials);
   if (std::all_of(texts.begin(), texts.end(), [](std::string_view t) { return t.empty(); }))
-    fail("{}: there is no text to train a tokenizer on", names.empty() ? "the input" : names[0]);
-  switch (spec.kind) {
-    case TokenizerKind::kBpe:
-      return train_bpe_tokenizer(spec, specials, texts);
-    case TokenizerKind::kChar:
-      return train_char_tokenizer(spec, specials, texts, names);
-    case TokenizerKind::kByte:
-      return train_byte_tokenizer(spec);
-    case TokenizerKind::kWord:
-      break;
-  }
-  fail("the tokenizer kind is not known; it is bpe, byte or char");
+    fail_no_text(names.empty() ? "the input" : names[0]);
+  return spec.kind == TokenizerKind::kChar ? train_char_tokenizer(spec, specials, texts, names)
+                                           : train_byte_tokenizer(spec);
 }
 
 }  // namespace
 
 Tokenizer train_tokenizer(const TokenizerSpec& spec, std::span<const std::string_view> texts) {
-  return train(spec, texts, {});
+  if (!by_words(spec)) return train_whole(spec, texts, {});
+  int64_t total = 0;
+  for (const std::string_view text : texts) total += static_cast<int64_t>(text.size());
+  return train_by_words(spec, "the input", total, [texts](WordCounter& counter) { counter.add(texts); });
 }
 
 Tokenizer train_tokenizer_files(const TokenizerSpec& spec, std::span<const fs::path> files) {
   if (files.empty()) fail("no input file to train a tokenizer on");
-  std::vector<MappedFile> maps;
   std::vector<std::string> names;
+  for (const fs::path& file : files) names.push_back(file == "-" ? "standard input" : file.string());
+  if (std::count(files.begin(), files.end(), fs::path("-")) > 1)
+    fail("standard input (-) is given twice as a training text");
+  if (by_words(spec)) {
+    int64_t total = 0;
+    bool known = true;
+    for (const fs::path& file : files) {
+      const int64_t size = FileReader(file).size();
+      known = known && size >= 0;
+      total += size;
+    }
+    if (!known) total = 0;
+    return train_by_words(spec, names[0], total, [files](WordCounter& counter) {
+      for (const fs::path& path : files) {
+        FileReader file(path);
+        counter.add(file);
+      }
+    });
+  }
+  std::vector<MappedFile> maps;
   std::string standard_input;
   std::vector<std::string_view> texts;
   maps.reserve(files.size());
   for (const fs::path& file : files) {
-    names.push_back(file == "-" ? "standard input" : file.string());
     if (file == "-") {
-      if (!standard_input.empty()) fail("standard input (-) is given twice as a training text");
-      standard_input += read_file(file);
+      standard_input = read_file(file);
       texts.emplace_back(standard_input);
       continue;
     }
@@ -137,7 +211,7 @@ Tokenizer train_tokenizer_files(const TokenizerSpec& spec, std::span<const fs::p
     const std::span<const std::byte> bytes = maps.back().bytes();
     texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  return train(spec, texts, names);
+  return train_whole(spec, texts, names);
 }
 
 }  // namespace tally

@@ -43,13 +43,13 @@ const ByteMap& byte_map() {
   return map;
 }
 
+}  // namespace
+
 std::string text_of_file(const fs::path& path) {
   std::string text = read_file(path);
   if (text.empty()) fail("{}: the file is empty", path.string());
   return text;
 }
-
-}  // namespace
 
 const std::vector<uint8_t>& printable_byte_order() { return byte_map().order; }
 
@@ -110,60 +110,69 @@ std::vector<int32_t> ordinary_first(const TokenTable& tokens, std::span<const in
   return ids;
 }
 
-std::vector<std::string> read_vocab_json(const fs::path& path) {
-  const std::string name = path.string();
-  const Json json = Json::parse(text_of_file(path), name);
-  if (!json.is_object() || json.as_object().empty()) fail("{}: expected an object of tokens and ids", name);
-  const Json::Object& entries = json.as_object();
-  const auto n = static_cast<int64_t>(entries.size());
-  if (n > std::numeric_limits<int32_t>::max()) fail("{}: {} tokens are more than ids can count", name, n);
-  std::vector<const std::string*> by_id(entries.size(), nullptr);
-  for (const auto& [token, value] : entries) {
-    if (!value.is_int()) fail("{}: the id of token {} is not a whole number", name, quote_token(token));
-    const int64_t id = value.as_int();
-    if (id < 0 || id >= n)
-      fail("{}: token {} has id {}; the ids of {} tokens must be 0 to {}, each once", name, quote_token(token), id, n,
-           n - 1);
-    const std::string*& slot = by_id[static_cast<size_t>(id)];
-    if (slot != nullptr) fail("{}: tokens {} and {} both have id {}", name, quote_token(*slot), quote_token(token), id);
-    slot = &token;
+size_t id_limit(size_t tokens) { return std::min<size_t>(tokens * 2 + 65536, std::numeric_limits<int32_t>::max()); }
+
+std::vector<std::string> keys_by_id(const Json& entries, const std::string& name) {
+  if (!entries.is_object() || entries.as_object().empty()) fail("{}: expected an object of tokens and ids", name);
+  const size_t limit = id_limit(entries.as_object().size());
+  std::vector<const std::string*> by_id;
+  for (const auto& [token, value] : entries.as_object()) {
+    if (!value.is_int()) fail("{}: the id of token {} is not a whole number below {}", name, quote_token(token), limit);
+    if (value.as_int() < 0 || value.as_int() >= static_cast<int64_t>(limit))
+      fail("{}: token {} has id {}; the ids of {} tokens must be 0 to {} at most, each once", name, quote_token(token),
+           value.as_int(), entries.as_object().size(), limit - 1);
+    const auto id = static_cast<size_t>(value.as_int());
+    if (token.empty()) fail("{}: token \"\" (id {}) is empty", name, id);
+    if (id >= by_id.size()) by_id.resize(id + 1, nullptr);
+    if (by_id[id] != nullptr)
+      fail("{}: tokens {} and {} both have id {}", name, quote_token(*by_id[id]), quote_token(token), id);
+    by_id[id] = &token;
   }
   std::vector<std::string> keys;
   keys.reserve(by_id.size());
-  for (const std::string* key : by_id) keys.push_back(*key);
+  for (const std::string* key : by_id) keys.push_back(key == nullptr ? std::string() : *key);
   return keys;
+}
+
+std::vector<std::string> read_vocab_json(const fs::path& path) {
+  return keys_by_id(Json::parse(text_of_file(path), path.string()), path.string());
+}
+
+MergeLine parse_merge(std::string_view text, size_t line, const std::function<std::string(size_t)>& name) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || space == 0 || space + 1 == text.size() ||
+      text.find(' ', space + 1) != std::string_view::npos)
+    fail("{}: expected two tokens with one space between them, found {}", name(line), quote_token(text));
+  MergeLine merge{{}, {}, line};
+  if (!printable_to_bytes(text.substr(0, space), merge.left) ||
+      !printable_to_bytes(text.substr(space + 1), merge.right))
+    fail("{}: {} has a character that is not one of GPT-2's 256 byte characters", name(line), quote_token(text));
+  return merge;
 }
 
 std::vector<MergeLine> read_merges(const fs::path& path) {
   const std::string text = text_of_file(path);
+  const auto name = [&path](size_t line) { return fmt::format("{}:{}", path.string(), line); };
   std::vector<MergeLine> merges;
   size_t line_number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line(text.data() + at, end - at);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
     at = end + 1;
     ++line_number;
     if (line_number == 1 && line.starts_with(kMergesHeader)) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
-        line.find(' ', space + 1) != std::string_view::npos)
-      fail("{}:{}: expected two tokens with one space between them, found {}", path.string(), line_number,
-           quote_token(line));
-    MergeLine merge{{}, {}, line_number};
-    if (!printable_to_bytes(line.substr(0, space), merge.left) ||
-        !printable_to_bytes(line.substr(space + 1), merge.right))
-      fail("{}:{}: {} has a character that is not one of GPT-2's 256 byte characters", path.string(), line_number,
-           quote_token(line));
-    merges.push_back(std::move(merge));
+    merges.push_back(parse_merge(line, line_number, name));
   }
   return merges;
 }
 
 std::string vocab_json_text(const std::vector<std::string>& keys) {
   std::string out = "{";
-  for (size_t id = 0; id < keys.size(); ++id)
-    out += fmt::format("{}\n  {}: {}", id == 0 ? "" : ",", Json(keys[id]).dump(), id);
+  for (size_t id = 0; id < keys.size(); ++id) {
+    if (keys[id].empty()) continue;
+    out += fmt::format("{}\n  {}: {}", out.size() == 1 ? "" : ",", Json(keys[id]).dump(), id);
+  }
   return out + "\n}\n";
 }
 

@@ -1,12 +1,13 @@
 // The files of a tokenizer folder. GPT-2 writes each byte of a token as one printable character: bytes that print stand
 // for themselves, the other 68 as U+0100 and on (bytes_to_unicode in openai/gpt-2, encoder.py).
-//   vocab.json   {"token": id, ...}: ids 0 to entries-1, each once
+//   vocab.json   {"token": id, ...}: each id once; ids may have gaps, as some vocabularies of huggingface/tokenizers do
 //   merges.txt   "#version: 0.2" (optional when read), then one merge a line, first merged first: two tokens, one space
 // Errors are one line and name the file, and the line or the token.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 namespace tally {
 
+class Json;
 namespace fs = std::filesystem;
 
 // The 256 byte values in the order of their printable characters: '!' first, then the bytes that do not print.
@@ -28,7 +30,7 @@ bool printable_to_bytes(std::string_view text, std::string& bytes);
 // Token text for a message: in double quotes, at most 40 characters, broken or control bytes as \xNN.
 std::string quote_token(std::string_view text);
 
-// Token bytes by id, in one block of memory.
+// Token bytes by id, in one block of memory. An id without bytes is a gap: no token.
 class TokenTable {
  public:
   TokenTable() : offsets_{0} {}
@@ -48,6 +50,14 @@ class TokenTable {
 // character for the space); bytes of text mean the ordinary one then.
 std::vector<int32_t> ordinary_first(const TokenTable& tokens, std::span<const int32_t> specials);
 
+// read_file; Error when the file is empty.
+std::string text_of_file(const fs::path& path);
+
+// Ids of a vocabulary of that many tokens are below this: gaps are allowed, but memory is in proportion to the file.
+size_t id_limit(size_t tokens);
+
+// The entries of {"token": id, ...} by id; a gap is an empty key. `name` begins every Error.
+std::vector<std::string> keys_by_id(const Json& entries, const std::string& name);
 // Keys of vocab.json by id, as they stand in the file.
 std::vector<std::string> read_vocab_json(const fs::path& path);
 
@@ -55,9 +65,11 @@ struct MergeLine {
   std::string left, right;  // bytes
   size_t line;              // in the file, from 1
 };
+// "left right", in printable bytes; `name` begins the Error, and tells the line.
+MergeLine parse_merge(std::string_view text, size_t line, const std::function<std::string(size_t)>& name);
 std::vector<MergeLine> read_merges(const fs::path& path);
 
-// One key a line, ids ascending from 0; the keys are all different.
+// One key a line, ids ascending; the keys are all different, those of gaps empty.
 std::string vocab_json_text(const std::vector<std::string>& keys);
 std::string merges_text(const TokenTable& tokens, std::span<const std::pair<int32_t, int32_t>> merges);
 

@@ -38,7 +38,7 @@ struct WordList {
 
 struct WordCounterOptions {
   int64_t max_memory = 0;  // bytes of the tables; Error naming the need when they would take more; 0: no limit
-  TrainProgress progress;
+  TrainProgress progress = {};
   int64_t total_bytes = 0;  // for progress
 };
 
