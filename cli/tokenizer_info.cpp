@@ -13,6 +13,7 @@
 #include "tally/text/pattern.h"
 #include "tally/text/tokenizer.h"
 #include "tally/text/utf8.h"
+#include "tally/text/word.h"
 #include "tally/train/report.h"
 
 namespace tally::cli {
@@ -105,7 +106,7 @@ void measure(const Tokenizer& t, const Text& text, double seconds, Info& info) {
   info.megabytes_per_second = rates[rates.size() / 2];
   info.tokens = static_cast<int64_t>(ids.size());
   info.bytes_per_token = static_cast<double>(encoded) / static_cast<double>(std::max<size_t>(ids.size(), 1));
-  if (const std::optional<int32_t> unknown = t.special_id("<|unk|>"); unknown && t.kind() == TokenizerKind::kWord) {
+  if (const std::optional<int32_t> unknown = t.special_id(kUnknownWord); unknown && t.kind() == TokenizerKind::kWord) {
     info.unknown = std::count(ids.begin(), ids.end(), *unknown);
     info.unknown_rate = static_cast<double>(info.unknown) / static_cast<double>(std::max<size_t>(ids.size(), 1));
   }

@@ -3,6 +3,8 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string_view.h>
 
+#include <memory>
+
 #include "python/bind.h"
 #include "python/tokenizer_args.h"
 #include "tally/text/pattern.h"
@@ -12,18 +14,34 @@ namespace {
 
 constexpr size_t kParallelFrom = 1 << 20;  // bytes of one text from which all threads take part
 
-TokenizerSpec spec_of(const std::string& kind, int64_t vocab_size, const std::vector<std::string>& special_tokens,
-                      const std::string& tie) {
+// Arguments of train() after the vocabulary's size.
+struct TrainArgs {
+  std::vector<std::string> special_tokens;
+  std::optional<std::string> pattern;
+  std::string tie, alphabet;
+  int64_t min_frequency, max_token_bytes, min_count, max_memory;
+  nb::object progress;
+};
+
+TokenizerSpec spec_of(const std::string& kind, int64_t vocab_size, const TrainArgs& a) {
   TokenizerSpec spec;
-  spec.kind = parse_tokenizer_kind(kind), spec.vocab_size = vocab_size, spec.specials = special_tokens;
-  spec.tie = parse_bpe_tie(tie);
+  spec.kind = parse_tokenizer_kind(kind), spec.vocab_size = vocab_size, spec.specials = a.special_tokens;
   if (spec.kind == TokenizerKind::kBpe && vocab_size == 0) fail_value("train: a bpe tokenizer needs vocab_size");
+  if (a.alphabet != "all" && a.alphabet != "used") fail_value("train: alphabet '{}'; it is all or used", a.alphabet);
+  spec.tie = parse_bpe_tie(a.tie), spec.all_bytes = a.alphabet == "all";
+  if (a.pattern) spec.pattern = Pattern::named(*a.pattern);
+  spec.min_frequency = a.min_frequency, spec.max_token_bytes = a.max_token_bytes, spec.min_count = a.min_count;
+  spec.max_memory = a.max_memory;
+  if (!a.progress.is_none())
+    spec.progress = [call = a.progress.ptr()](const char* phase, int64_t done, int64_t total) {  // a borrows it
+      nb::gil_scoped_acquire held;
+      nb::borrow(call)(phase, done, total);
+    };
   return spec;
 }
 
-Tokenizer train(const std::vector<nb::object>& texts, const std::string& kind, int64_t vocab_size,
-                const std::vector<std::string>& special_tokens, const std::string& tie) {
-  const TokenizerSpec spec = spec_of(kind, vocab_size, special_tokens, tie);
+Tokenizer train_texts(const std::vector<nb::object>& texts, const std::string& kind, int64_t size, const TrainArgs& a) {
+  const TokenizerSpec spec = spec_of(kind, size, a);
   std::vector<TextArg> kept(texts.begin(), texts.end());
   std::vector<std::string_view> views;
   for (const TextArg& t : kept) views.push_back(t.view());
@@ -31,11 +49,28 @@ Tokenizer train(const std::vector<nb::object>& texts, const std::string& kind, i
   return train_tokenizer(spec, views);
 }
 
-Tokenizer train_files(const std::vector<std::filesystem::path>& files, const std::string& kind, int64_t vocab_size,
-                      const std::vector<std::string>& special_tokens, const std::string& tie) {
-  const TokenizerSpec spec = spec_of(kind, vocab_size, special_tokens, tie);
+Tokenizer train_files(const std::vector<std::filesystem::path>& files, const std::string& kind, int64_t size,
+                      const TrainArgs& a) {
+  const TokenizerSpec spec = spec_of(kind, size, a);
   nb::gil_scoped_release free;
   return train_tokenizer_files(spec, files);
+}
+
+// train() and train_files(), which differ in where the text comes from.
+template <class Source, class F>
+void def_train(nb::class_<Tokenizer>& c, const char* name, const char* source, F f, const char* doc) {
+  c.def_static(
+      name,
+      [f](const Source& texts, const std::string& kind, int64_t vocab_size, std::vector<std::string> special_tokens,
+          std::optional<std::string> pattern, std::string tie, int64_t min_frequency, int64_t max_token_bytes,
+          std::string alphabet, int64_t min_count, int64_t max_memory, nb::object progress) {
+        return f(texts, kind, vocab_size,
+                 TrainArgs{std::move(special_tokens), std::move(pattern), std::move(tie), std::move(alphabet),
+                           min_frequency, max_token_bytes, min_count, max_memory, std::move(progress)});
+      },
+      nb::arg(source), "kind"_a = "bpe", "vocab_size"_a = 0, "special_tokens"_a = nb::list(), nb::kw_only(),
+      "pattern"_a = nb::none(), "tie"_a = "greatest-bytes", "min_frequency"_a = 1, "max_token_bytes"_a = 0,
+      "alphabet"_a = "all", "min_count"_a = 1, "max_memory"_a = 0, "progress"_a = nb::none(), doc);
 }
 
 Ids ids_of_text(const Tokenizer& t, nb::handle text, const SpecialsArg& specials) {
@@ -318,15 +353,25 @@ void bind_tokenizer(nb::module_& m) {
                           "safe between threads.");
   c.def(nb::init<>(), "The byte tokenizer without special tokens.")
       .def_static(
-          "from_file", [](const std::filesystem::path& path) { return Tokenizer::load(path); }, "path"_a, Release(),
-          "Reads a tokenizer's folder (vocab.json, merges.txt, tokenizer_config.json; GPT-2's two files do).")
-      .def_static("train", train, "texts"_a, "kind"_a = "bpe", "vocab_size"_a = 0, "special_tokens"_a = nb::list(),
-                  nb::kw_only(), "tie"_a = "greatest-bytes",
-                  "Learns a vocabulary from texts (str or bytes), none of which merges into the next. kind: bpe, byte, "
-                  "char. tie: which of the pairs with the same count is merged first.")
-      .def_static("train_files", train_files, "files"_a, "kind"_a = "bpe", "vocab_size"_a = 0,
-                  "special_tokens"_a = nb::list(), nb::kw_only(), "tie"_a = "greatest-bytes", "The same from text files.")
-      .def("save", &Tokenizer::save, "folder"_a, Release(), "Writes the folder that from_file() reads.");
+          "from_file",
+          [](const std::filesystem::path& path, std::optional<std::string> pattern, std::vector<std::string> specials) {
+            return Tokenizer::load(path, {pattern.value_or(""), std::move(specials)});
+          },
+          "path"_a, nb::kw_only(), "pattern"_a = nb::none(), "special_tokens"_a = nb::list(), Release(),
+          "Reads a tokenizer's folder (its own, or GPT-2's vocab.json and merges.txt), a tokenizer.json, or a .tiktoken "
+          "file, to which pattern (by the file's name if not given) and special_tokens ('<|x|>' or '<|x|>=ID') belong.")
+      .def("save", &Tokenizer::save, "folder"_a, Release(), "Writes the folder that from_file() reads.")
+      .def(
+          "save_as", [](const Tokenizer& t, const std::filesystem::path& path) { t.save_as(path); }, "path"_a, Release(),
+          "Writes *.json as tokenizer.json, *.tiktoken as ranks, anything else as a folder.");
+  def_train<std::vector<nb::object>>(
+      c, "train", "texts", train_texts,
+      "Learns a vocabulary from texts (str or bytes), none of which merges into the next. kind: bpe, byte, char, word. "
+      "pattern: how text is cut before merges: a name (gpt2, cl100k, o200k, llama3, qwen2, ...) or 'regex:' and an "
+      "expression. tie: which of the pairs with the same count is merged first. alphabet: 'all' bytes or those 'used'. "
+      "min_count: rarer words become <|unk|>. max_memory: bytes, 0 for no limit. progress: called with the phase, what is "
+      "done and the total.");
+  def_train<std::vector<std::filesystem::path>>(c, "train_files", "files", train_files, "The same from text files.");
   bind_encoding(c);
   bind_decoding(c);
   bind_properties(c);
