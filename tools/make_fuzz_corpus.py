@@ -4,6 +4,7 @@
 usage: make_fuzz_corpus.py [FOLDER]     FOLDER is tests/fuzz/corpus; files that are there already and have other names
 (findings, and what tools/fuzz.sh --keep added) stay.
 """
+import base64
 import json
 import pathlib
 import struct
@@ -175,8 +176,70 @@ def tokenizer():
         ("bpe", []), ("bpe", {"<x>": "2"}), ("bpe", {"<x>": -2}), ("bpe", {"<x>": 1}), ("bpe", {"<x>": 3}), ("bpe", {"<x>": 2, "b": 2}),
         ("byte", {"<x>": 255}), ("byte", {"<x>": 258, "<y>": 256}), ("byte", {"<x>": 256, "<y>": 256}), ("byte", {"": 256}), ("byte", {"a": 256}),
         ("char", {}), ("char", {"<x>": 2}), ("bpe", {"<x>": 2}), ("byte", {"<x>": 2147483647})]]
+    configs += [{"kind": "bpe", "pattern": "regex:[ab]"}, {"kind": "word", "special_tokens": {"<x>": 2}},
+                {"kind": "bpe", "ignore_merges": True, "normalizer": "nfc", "special_tokens": {"<x>": 2}, "not_special": ["<x>"]}]
     for i, config in enumerate(configs):
         seeds["config_%02d" % i] = folder(config, keys("a", "b", "<x>"), "#version: 0.2\n", "a<x>b")
+    return seeds
+
+
+def tiktoken():
+    def lines(*tokens, first=256):
+        return b"".join(base64.b64encode(t.encode()) + b" %d\n" % (first + i) for i, t in enumerate(tokens))
+
+    every = b"".join(base64.b64encode(bytes([b])) + b" %d\n" % b for b in range(256))
+    more = lines("ab", " t", "he", " the", "aa", "aaaa", "low", "lo", "abc", "xyz", "yz", "xy", "\u00e9")
+    return {
+        "empty": b"", "bytes": b"+", "more": b"+" + more, "more_text": b"+" + more + b"\xffxyzyz the  thelowlo aaaaaaaaaaa\xe9",
+        "whole": every + more, "torn": (every + more)[:-7], "torn_line": every[: every.rfind(b"\n", 0, -1) + 1],
+        "order": b"+" + lines("bcd", "ab", "cd", "abcd") + b"\xffabcdabcd bcde", "crlf": b"+" + more.replace(b"\n", b"\r\n"),
+        "no_pair": b"+" + lines("abcdef", "bc", "abcabc") + b"\xffabcdef abcabc abcdefg", "gap": b"+" + lines("ab", first=300),
+        "spaces": b"+" + lines("  ", "    ", "        ", "\n\n") + b"\xff             \n\n\n\n x", "high": b"+YWI= 2147483647\n",
+        "rank_twice": b"+YWI= 256\nYmM= 256\n", "token_twice": b"+YWI= 256\nYWI= 257\n", "byte_twice": b"+YQ== 256\n",
+        "no_rank": b"+YWI=\n", "bad_base64": b"+YW= 256\n", "loose_bits": b"+YWJ= 256\n", "no_token": b"+ 256\n", "negative": b"+YWI= -1\n",
+        "huge": b"+YWI= 99999999999999999999\n", "long_token": b"+" + lines("ab" * 60, "abab", "ab", "abababab") + b"\xff" + b"ab" * 140,
+    }
+
+
+def tokenizer_json():
+    def file(vocab, merges=(), text=None, model=(), **parts):
+        whole = {"version": "1.0", "added_tokens": [], "normalizer": None,
+                 "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                 "post_processor": None, "decoder": {"type": "ByteLevel"}, **parts,
+                 "model": {"type": "BPE", **dict(model), "vocab": vocab if isinstance(vocab, dict) else {v: i for i, v in enumerate(vocab)},
+                           "merges": list(merges)}}
+        out = json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+        return out if text is None else out + b"\xff" + text.encode()
+
+    def sequence(*steps):
+        return {"type": "Sequence", "pretokenizers": [*steps, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}
+
+    def split(regex, behavior="Isolated", invert=False):
+        return {"type": "Split", "pattern": {"Regex": regex}, "behavior": behavior, "invert": invert}
+
+    def added(token, id_, **more):
+        return {"id": id_, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                "special": True, **more}
+
+    every = [chr(c) for c in [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100), *range(0x100, 0x144)]]
+    small, qwen = ["a", "b", "ab", "\u0120", "\u0120a"], r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    seeds = {
+        "empty": b"", "object": b"{}", "small": file(small, ["a b", ["\u0120", "a"]], "ab aab"), "whole": file([*every, "ab"], ["a b"]),
+        "nfc": file(every, text="e\u0301 a\u0323\u0302 \u1100\u1161\u11a8 x", normalizer={"type": "NFC"}),
+        "nfc_regex": file(every, text="e\u0301\u0301 e", normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]}, pre_tokenizer=sequence(split("e."))),
+        "qwen": file([*every, "ab"], ["a b"], "ab 12 ab's\n\n x", pre_tokenizer=sequence(split(qwen))), "split": file(small, ["a b"], pre_tokenizer=sequence(split("[ab]"))),
+        "removed": file(small, pre_tokenizer=sequence(split(qwen, "Removed", True))), "removed_text": file(small, pre_tokenizer=sequence(split("a", "Removed", True))),
+        "digits": file(every, text="a  12 3", pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False}]}),
+        "added": file(small, ["a b"], "ab<x>a<xy>", added_tokens=[added("<x>", 5), added("<xy>", 9, special=False)]), "ignore_merges": file([*every, "abc"], text="abc abcd", model={"ignore_merges": True}),
+        "unknown": file(every, model={"unk_token": "a", "byte_fallback": True, "dropout": 0}), "gap": file({"a": 0, "b": 1, "ab": 70}, ["a b"]),
+        "processors": file(small, post_processor={"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": []}]}),
+    }
+    for i, bad in enumerate([
+            file(small, ["a c"]), file(small, ["b a"]), file(small, ["a b", "a b"]), file(small, [["a"]]), file(small, ["ab"]), file({"a": 0, "b": 0}), file({"a": -1}), file({"a": 1 << 40}), file({"a": 0.5}), file({"": 0}), file({"x y": 0}),
+            file(small, added_tokens=[added("<x>", 1)]), file(small, added_tokens=[added("a", 7)]), file(small, added_tokens=[added("<x>", 5), added("<x>", 6)]), file(small, added_tokens=[added("<x>", 5, lstrip=True)]), file(small, added_tokens=[added("", 5)]),
+            file(small, normalizer={"type": "NFKC"}), file(small, pre_tokenizer=None), file(small, pre_tokenizer={"type": "Metaspace"}), file(small, pre_tokenizer=sequence(split("("))), file(small, decoder={"type": "Fuse"}), file(small, truncation={"max_length": 1}),
+            file(small, model={"dropout": 0.5}), file(small, model={"byte_fallback": True}), file(small, model={"end_of_word_suffix": "</w>"}), b'{"model":{"type":"BPE","vocab":{"\\ud800":0},"merges":[]}}', file(small)[:150], file(small)[:-1]]):
+        seeds["hostile_%02d" % i] = bad
     return seeds
 
 
@@ -207,4 +270,6 @@ write("safetensors", safetensors())
 write("shard", shard())
 write("npy", npy())
 write("tokenizer", tokenizer())
+write("tiktoken", tiktoken())
+write("tokenizer_json", tokenizer_json())
 write("config", config())

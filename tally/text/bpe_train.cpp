@@ -97,8 +97,8 @@ class Trainer {
     uint32_t place;  // where the pair stands first (kFirstSeen)
   };
   struct LongWord {
-    size_t end;  // slot of the edge behind it
-    int64_t count;
+    size_t begin = 0, end = 0;  // slots, [begin, end)
+    int64_t count = 0;
   };
   // Pairs whose newer token is one: [first, middle) has it on the right, [middle, last) on the left or on both sides.
   struct Block {
@@ -140,7 +140,7 @@ class Trainer {
       if (!holds_pair(w)) continue;
       slots += w.word.size() + kExtra;
       occurrences += static_cast<__int128>(w.count) * static_cast<int64_t>(w.word.size());
-      if (w.word.size() > kWalk) long_words_.push_back({slots - 1, w.count});
+      if (w.word.size() > kWalk) long_words_.push_back({slots - 1 - w.word.size(), slots - 1, w.count});
     }
     if (slots > std::numeric_limits<uint32_t>::max())
       fail("the different words take {} bytes, more than the trainer can hold (4 GiB): train on less text", slots);
@@ -169,14 +169,16 @@ class Trainer {
 
   static bool holds_pair(const WordCount& w) { return w.word.size() > 1 && w.count > 0; }
 
-  int64_t count_at(uint32_t place) const {
+  // `near`: the long word that was met last.
+  int64_t count_at(uint32_t place, LongWord& near) const {
+    if (place >= near.begin && place < near.end) return near.count;
     const Symbol* s = symbols_.get() + place;
     const Symbol* const stop = s - std::min<size_t>(place, kWalk + 1);
     while (s > stop && *s != kEdge) --s;
     if (*s != kEdge) {
-      const auto word = std::upper_bound(long_words_.begin(), long_words_.end(), size_t{place},
-                                         [](size_t at, const LongWord& w) { return at < w.end; });
-      return word->count;
+      near = *std::upper_bound(long_words_.begin(), long_words_.end(), size_t{place},
+                               [](size_t at, const LongWord& w) { return at < w.end; });
+      return near.count;
     }
     int64_t count;
     std::memcpy(&count, s - kCountSlots, sizeof(count));
@@ -331,11 +333,12 @@ class Trainer {
     const uint32_t to_right = length_[pair.left], to_next = to_right + length_[pair.right];
     const uint32_t* list = places(pair);
     Symbol* const s = symbols_.get();
+    LongWord near;
     for (uint32_t i = 0; i < pair.size; ++i) {
       if (i + kPrefetch < pair.size) __builtin_prefetch(s + list[i + kPrefetch]);
       const uint32_t at = list[i];
       if (s[at] != pair.left || s[at + to_right] != pair.right) continue;
-      const int64_t count = count_at(at);
+      const int64_t count = count_at(at, near);
       const uint32_t previous = s[at - 1], next = s[at + to_next];
       s[at + to_right] = kHole;
       s[at] = s[at + to_next - 1] = static_cast<Symbol>(token);

@@ -64,6 +64,8 @@ Tokenizer read_tiktoken_tokenizer(const fs::path& file, const TokenizerFileOptio
   const std::string name = file.string();
   const bool by_name = options.pattern.empty();
   const TiktokenEncoding* encoding = find_tiktoken_encoding(by_name ? file.stem().string() : options.pattern);
+  if (!by_name && encoding != nullptr && encoding->name == encoding->pattern)
+    encoding = nullptr;  // the pattern is meant
   if (by_name && encoding == nullptr)
     fail(
         "{}: a .tiktoken file does not say how text is split, and the name is none of {}: give the pattern and the "

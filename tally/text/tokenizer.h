@@ -6,9 +6,10 @@
 //   char   the code points of the training text in ascending order, then the special tokens; valid UTF-8 only
 //   word   the special tokens, <|unk|> among them for words that are not in the vocabulary, then words (word.h)
 //
-// A tokenizer folder holds tokenizer_config.json {"kind", "pattern" (bpe), "special_tokens": {"<|x|>": id}} and, for
-// bpe and char, vocab.json, and, for bpe, merges.txt. A folder with GPT-2's two files and no tokenizer_config.json is
-// a bpe tokenizer whose special token is <|endoftext|> if the vocabulary has it.
+// A tokenizer folder holds tokenizer_config.json {"kind", "pattern" (bpe, word), "special_tokens": {"<|x|>": id}} and,
+// but for byte, vocab.json, and, for bpe, merges.txt. A bpe's may say "ignore_merges": true, "normalizer": "nfc",
+// "not_special": [...]. A folder with GPT-2's two files and no tokenizer_config.json is a bpe tokenizer whose special
+// token is <|endoftext|> if the vocabulary has it. docs/text.md tells of the other formats.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,8 @@ const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "c
 TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names them
 
 enum class TokenizerFormat { kByName, kFolder, kGpt2, kTiktoken, kJson };  // kGpt2: a folder of vocab.json and merges.txt
+
+TokenizerFormat tokenizer_format_of(const std::filesystem::path& path);  // by its name: kTiktoken, kJson or kFolder
 
 // What a .tiktoken file does not say. Without a pattern it comes from the file's name (cl100k_base.tiktoken).
 struct TokenizerFileOptions {

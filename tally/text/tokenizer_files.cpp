@@ -9,6 +9,7 @@
 #include "tally/base/file.h"
 #include "tally/base/json.h"
 #include "tally/text/utf8.h"
+#include "tally/text/word.h"
 
 namespace tally {
 namespace {
@@ -62,7 +63,8 @@ Config read_config(const Json& json, const std::string& name) {
   if (!json.is_object()) fail("{}: expected an object", name);
   const Json* kind = json.find("kind");
   if (kind == nullptr || !kind->is_string())
-    fail("{}: no \"kind\" (bpe, byte or char); without this file vocab.json and merges.txt are read as GPT-2's", name);
+    fail("{}: no \"kind\" (bpe, byte, char or word); without this file vocab.json and merges.txt are read as GPT-2's",
+         name);
   Config config;
   config.parts.kind = naming(name, [&] { return parse_tokenizer_kind(kind->as_string()); });
   if (const Json* specials = json.find("special_tokens")) {
@@ -73,7 +75,9 @@ Config read_config(const Json& json, const std::string& name) {
       config.specials.push_back({token, static_cast<int32_t>(id.as_int())});
     }
   }
-  if (config.parts.kind == TokenizerKind::kBpe) read_options(json, name, config);
+  if (config.parts.kind == TokenizerKind::kWord) config.parts.pattern = Pattern::named(kWordPattern);
+  if (config.parts.kind == TokenizerKind::kBpe || config.parts.kind == TokenizerKind::kWord)
+    read_options(json, name, config);
   return config;
 }
 
@@ -117,6 +121,7 @@ Tokenizer load_byte(const Config& config, const std::string& name) {
 // Settings that are as GPT-2's are left out, but for the pattern.
 void set_options(const TokenizerImpl& impl, Json& json) {
   json.set("pattern", impl.pattern.name());
+  if (!impl.bpe) return;
   if (impl.bpe->rules().ignore_merges) json.set("ignore_merges", true);
   if (impl.nfc) json.set("normalizer", "nfc");
   if (impl.not_special.empty()) return;
@@ -131,11 +136,15 @@ Json specials_json(const Tokenizer& tokenizer) {
   return specials;
 }
 
+// bpe, and word: its keys are written alike.
 Tokenizer load_bpe(Config config, SpecialSet specials, const std::vector<std::string>& keys, const fs::path& folder) {
   const std::string vocab = (folder / kVocabName).string();
   const fs::path merges_path = folder / kMergesName;
   TokenizerParts& parts = config.parts;
   parts.tokens = bpe_tokens(keys, specials, vocab);
+  if (parts.kind == TokenizerKind::kWord)
+    return naming(vocab,
+                  [&] { return make_word_tokenizer(parts.pattern, std::move(parts.tokens), std::move(specials)); });
   parts.merges = bpe_merges(
       read_merges(merges_path), parts.tokens, specials,
       [&](size_t line) { return fmt::format("{}:{}", merges_path.string(), line); }, kVocabName);
@@ -221,15 +230,15 @@ void write_gpt2(const TokenizerImpl& impl, const fs::path& folder) {
   write_vocab_and_merges(impl, folder);
 }
 
-TokenizerFormat format_of_name(const fs::path& path) {
+}  // namespace
+
+TokenizerFormat tokenizer_format_of(const fs::path& path) {
   if (path.extension() == ".tiktoken") return TokenizerFormat::kTiktoken;
   return path.extension() == ".json" ? TokenizerFormat::kJson : TokenizerFormat::kFolder;
 }
 
-}  // namespace
-
 void Tokenizer::save_as(const fs::path& path, TokenizerFormat format) const {
-  if (format == TokenizerFormat::kByName) format = format_of_name(path);
+  if (format == TokenizerFormat::kByName) format = tokenizer_format_of(path);
   if (format == TokenizerFormat::kFolder) return save(path);
   naming(path.string(), [&] {
     if (format == TokenizerFormat::kGpt2) return write_gpt2(*impl_, path);
@@ -243,7 +252,7 @@ void Tokenizer::save(const fs::path& folder) const {
   write_vocab_and_merges(*impl_, folder);
   Json config = Json::object();
   config.set("kind", tokenizer_kind_name(impl_->kind));
-  if (impl_->bpe) set_options(*impl_, config);
+  if (impl_->bpe || impl_->kind == TokenizerKind::kWord) set_options(*impl_, config);
   config.set("special_tokens", specials_json(*this));
   write_file_atomic(folder / kConfigName, config.dump(2) + "\n");
 }
@@ -261,7 +270,7 @@ const std::string& Tokenizer::hash() const {
         merges.push_back(bytes_to_printable(impl_->tokens[m.left]) + " " + bytes_to_printable(impl_->tokens[m.right]));
     Json json = Json::object();
     json.set("kind", tokenizer_kind_name(impl_->kind)).set("pattern", "");
-    if (impl_->bpe) set_options(*impl_, json);
+    if (impl_->bpe || impl_->kind == TokenizerKind::kWord) set_options(*impl_, json);
     json.set("special_tokens", specials_json(*this)).set("vocab", std::move(vocab)).set("merges", std::move(merges));
     const std::string text = json.dump();
     const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());

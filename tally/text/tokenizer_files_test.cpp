@@ -30,7 +30,8 @@ struct Folder {
 };
 
 TEST(TokenizerFiles, SavedFolderLoadsEqual) {
-  for (const TokenizerKind kind : {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar}) {
+  for (const TokenizerKind kind :
+       {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kWord}) {
     const test::TempFolder folder;
     const Tokenizer t = train(kind, {"<|endoftext|>", "<|\xC3\xA9 \"\\\n|>"});
     t.save(folder / "a");
@@ -105,14 +106,15 @@ TEST(TokenizerFiles, HostileVocabularies) {
            {"{\"a\":\"0\"}", "the id of token \"a\" is not a whole number"},
            {"{\"a\":0.5}", "not a whole number"},
            {"{\"a\":0,\"b\":0,\"ab\":2}", "tokens \"a\" and \"b\" both have id 0"},
-           {"{\"a\":0,\"b\":1,\"ab\":3}", "token \"ab\" has id 3; the ids of 3 tokens must be 0 to 2"},
+           {"{\"a\":0,\"b\":1,\"ab\":65542}", "token \"ab\" has id 65542; the ids of 3 tokens must be 0 to 65541"},
+           {"{\"a\":0,\"b\":1,\"ab\":99999999999999999999}", "the id of token \"ab\" is not a whole number"},
            {"{\"a\":-1,\"b\":1,\"ab\":2}", "has id -1"},
            {"{\"a\":0,\"b\":1,\"ab\":99999999999}", "has id 99999999999"},
            {"{\"a\":0,\"b\":1,\"ab\":2,\"x y\":3}", "token \"x y\" (id 3)"},
            {"{\"a\":0,\"b\":1,\"ab\":2,\"\":3}", "token \"\" (id 3)"},
            {"{\"a\":0,\"b\":1,\"ab\":2,\"\xE4\xBD\xA0\":3}", "(id 3)"},
            {"{\"a\":0,\"ab\":1}", "merges.txt:1: \"b\" is not in vocab.json"},
-           {"{\"a\":0,\"b\":1}", "merges.txt:1: \"ab\" is not in vocab.json"},
+           {"{\"a\":0,\"b\":1}", "merges.txt:1: the merge's result \"ab\" is not in vocab.json"},
            {"\xFF\xFE{}", "vocab.json"},
        }) {
     f.put("vocab.json", text);
@@ -130,11 +132,11 @@ TEST(TokenizerFiles, HostileMerges) {
            {"a  b\n", "merges.txt:1: expected two tokens"},
            {" a\n", "merges.txt:1: expected two tokens"},
            {"a b c\n", "merges.txt:1: expected two tokens"},
-           {"a b\nb a\na b\n", "merges.txt:3: the same merge stands in line 1"},
+           {"a b\nb a\na b\n", "merges.txt:1 already"},
            {"a \x01\n", "merges.txt:1"},
            {"a \xFF\n", "merges.txt:1"},
            {"a c\n", "merges.txt:1: \"c\" is not in vocab.json"},
-           {"ab a\n", "merges.txt:1: \"aba\" is not in vocab.json"},
+           {"ab a\n", "merges.txt:1: the merge's result \"aba\" is not in vocab.json"},
        }) {
     f.put("merges.txt", text);
     f.refuse(part);
@@ -153,8 +155,13 @@ TEST(TokenizerFiles, HostileConfigs) {
            {"{\"kind\":\"bpe\"", "tokenizer_config.json"},
            {"[1]", "expected an object"},
            {"{\"model_max_length\":1024}", "no \"kind\""},
-           {"{\"kind\":\"word\"}", "kind \"word\" is not known"},
-           {"{\"kind\":\"bpe\",\"pattern\":\"cl100k\"}", "the pattern must be \"gpt2\""},
+           {"{\"kind\":\"wort\"}", "kind \"wort\" is not known"},
+           {"{\"kind\":\"bpe\",\"pattern\":\"cl100\"}", "no pattern has the name \"cl100\""},
+           {"{\"kind\":\"bpe\",\"pattern\":\"regex:(\"}", "tokenizer_config.json: "},
+           {"{\"kind\":\"bpe\",\"pattern\":3}", "the pattern must be a name"},
+           {"{\"kind\":\"bpe\",\"ignore_merges\":1}", "ignore_merges must be true or false"},
+           {"{\"kind\":\"bpe\",\"normalizer\":\"nfkc\"}", "the normalizer must be \"nfc\""},
+           {"{\"kind\":\"bpe\",\"not_special\":[\"<x>\"]}", "\"<x>\" of not_special is not among special_tokens"},
            {config("bpe", "[]"), "special_tokens must be an object"},
            {config("bpe", "{\"<x>\":\"2\"}"), "the id of special token"},
            {config("bpe", "{\"<x>\":-2}"), "the id of special token"},

@@ -68,6 +68,23 @@ TEST(Words, AnyPatternAndAnyBytes) {
   EXPECT_EQ(t.encode("the cat in").size(), 3u);
 }
 
+TEST(Words, SavedAndLoadedIsTheSame) {
+  const test::TempFolder folder;
+  for (const char* pattern : {"gpt2", "regex:\\w+|.", "regex:[a-z]+"}) {
+    TokenizerSpec spec;
+    spec.specials = {"<|end|>"};
+    spec.pattern = Pattern::named(pattern);
+    const Tokenizer t = train_words("the cat, the hat\n\xFF \xC3\xA9t\xC3\xA9<|end|>", spec);
+    t.save(folder / "words");
+    const Tokenizer back = Tokenizer::load(folder / "words");
+    EXPECT_EQ(back.kind(), TokenizerKind::kWord);
+    EXPECT_EQ(back.hash(), t.hash());
+    EXPECT_EQ(vocabulary(back), vocabulary(t));
+    const std::string_view text = "the hat the dog<|end|>\n\xFF\xC3\xA9t\xC3\xA9";
+    EXPECT_EQ(back.encode(text), t.encode(text)) << pattern;
+  }
+}
+
 TEST(Words, FromCountsOfSeveralProcesses) {
   TokenizerSpec spec;
   spec.reduce_words = [](WordList list) {
