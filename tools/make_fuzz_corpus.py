@@ -238,7 +238,8 @@ def tokenizer_json():
             file(small, ["a c"]), file(small, ["b a"]), file(small, ["a b", "a b"]), file(small, [["a"]]), file(small, ["ab"]), file({"a": 0, "b": 0}), file({"a": -1}), file({"a": 1 << 40}), file({"a": 0.5}), file({"": 0}), file({"x y": 0}),
             file(small, added_tokens=[added("<x>", 1)]), file(small, added_tokens=[added("a", 7)]), file(small, added_tokens=[added("<x>", 5), added("<x>", 6)]), file(small, added_tokens=[added("<x>", 5, lstrip=True)]), file(small, added_tokens=[added("", 5)]),
             file(small, normalizer={"type": "NFKC"}), file(small, pre_tokenizer=None), file(small, pre_tokenizer={"type": "Metaspace"}), file(small, pre_tokenizer=sequence(split("("))), file(small, decoder={"type": "Fuse"}), file(small, truncation={"max_length": 1}),
-            file(small, model={"dropout": 0.5}), file(small, model={"byte_fallback": True}), file(small, model={"end_of_word_suffix": "</w>"}), b'{"model":{"type":"BPE","vocab":{"\\ud800":0},"merges":[]}}', file(small)[:150], file(small)[:-1]]):
+            file(small, model={"dropout": 0.5}), file(small, model={"byte_fallback": True}), file(small, model={"end_of_word_suffix": "</w>"}), b'{"model":{"type":"BPE","vocab":{"\\ud800":0},"merges":[]}}', file(small)[:150], file(small)[:-1],
+            file(small, pre_tokenizer=sequence(split("(", "Removed", True)))]):
         seeds["hostile_%02d" % i] = bad
     return seeds
 

@@ -86,6 +86,17 @@ TEST(ReferenceFormats, ExpectedIdsFromEveryFormat) {
             "#version: 0.2\n" + read_file(folder / "pair" / "merges.txt"));
 }
 
+TEST(ReferenceFormats, HarmonyIsO200kWithMoreSpecialTokens) {
+  TALLY_SHARED_FILE(file, "corpus/tokenizer/expected.json");
+  const test::TempFolder folder;
+  const Tokenizer t = Tokenizer::load(unpacked(file.parent_path(), "o200k_base", folder), {"o200k_harmony", {}});
+  EXPECT_EQ(t.vocab_size(), 201088);
+  EXPECT_EQ(t.encode("<|start|>Hello<|message|><|reserved_201087|><|endofprompt|>"),
+            (Ids{200006, 13225, 200008, 201087, 200018}));
+  t.save_as(folder / "t.json");
+  EXPECT_EQ(Tokenizer::load(folder / "t.json").hash(), t.hash());
+}
+
 // The vocabulary of cl100k with the patterns of Llama 3 and Qwen 2: the pieces of expected.json are encoded one by one.
 TEST(ReferenceFormats, TokenizerJsonOfOtherPatterns) {
   TALLY_SHARED_FILE(file, "corpus/tokenizer/expected.json");

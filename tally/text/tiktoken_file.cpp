@@ -163,11 +163,32 @@ class TokenMerger {
 
 }  // namespace
 
+namespace {
+
+// Also every id from 200013 to 201087 as <|reserved_ID|>; 200018 has the name that o200k_base gives it.
+std::vector<std::pair<std::string, int32_t>> harmony_specials() {
+  std::vector<std::pair<std::string, int32_t>> specials = {
+      {"<|startoftext|>", 199998}, {"<|endoftext|>", 199999},  {"<|return|>", 200002}, {"<|constrain|>", 200003},
+      {"<|channel|>", 200005},     {"<|start|>", 200006},      {"<|end|>", 200007},    {"<|message|>", 200008},
+      {"<|call|>", 200012},        {"<|endofprompt|>", 200018}};
+  for (const int32_t id : {200000, 200001, 200004, 200009, 200010, 200011})
+    specials.emplace_back(fmt::format("<|reserved_{}|>", id), id);
+  for (int32_t id = 200013; id < 201088; ++id)
+    if (id != 200018) specials.emplace_back(fmt::format("<|reserved_{}|>", id), id);
+  return specials;
+}
+
+}  // namespace
+
 const TiktokenEncoding* find_tiktoken_encoding(std::string_view name) {
   static const std::vector<TiktokenEncoding> all = {
       {"gpt2", "gpt2", 50256, {{"<|endoftext|>", 50256}}},
       {"r50k_base", "gpt2", 50256, {{"<|endoftext|>", 50256}}},
       {"p50k_base", "gpt2", 50280, {{"<|endoftext|>", 50256}}},
+      {"p50k_edit",
+       "gpt2",
+       50280,
+       {{"<|endoftext|>", 50256}, {"<|fim_prefix|>", 50281}, {"<|fim_middle|>", 50282}, {"<|fim_suffix|>", 50283}}},
       {"cl100k_base",
        "cl100k",
        100256,
@@ -177,13 +198,16 @@ const TiktokenEncoding* find_tiktoken_encoding(std::string_view name) {
         {"<|fim_suffix|>", 100260},
         {"<|endofprompt|>", 100276}}},
       {"o200k_base", "o200k", 199998, {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
+      {"o200k_harmony", "o200k", 199998, harmony_specials()},
   };
   for (const TiktokenEncoding& encoding : all)
     if (encoding.name == name) return &encoding;
   return nullptr;
 }
 
-std::string tiktoken_encoding_names() { return "gpt2, r50k_base, p50k_base, cl100k_base, o200k_base"; }
+std::string tiktoken_encoding_names() {
+  return "gpt2, r50k_base, p50k_base, p50k_edit, cl100k_base, o200k_base, o200k_harmony";
+}
 
 TokenTable read_tiktoken(const fs::path& path, int32_t* count) {
   const std::string name = path.string();

@@ -37,7 +37,8 @@ struct DerivedMerges {
   std::vector<BpeMerge> merges;      // by rank of the result
   std::vector<int32_t> underivable;  // tokens of two bytes and more that merging their bytes does not give
 };
-// Every token's rank is its id. Work in proportion to the bytes of the tokens (times the logarithm for long ones).
+// Every token's rank is its id. Work in proportion to the bytes of the tokens, times the logarithm for long ones, as
+// long as tokens are not long beginnings of each other: each merge looks up the bytes that it joins.
 DerivedMerges derive_merges(const TokenTable& tokens);
 
 }  // namespace tally

@@ -299,6 +299,8 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefusedByName) {
   refuse([](JsonFile& f) { f.pre = sequence(split("a", "Removed", true)); },
          "pre_tokenizer.pretokenizers[0].behavior: Removed drops");
   refuse([](JsonFile& f) { f.pre = sequence(split("(")); }, "pre_tokenizer: ");
+  refuse([](JsonFile& f) { f.pre = sequence(split("(", "Removed", true)); },
+         "pre_tokenizer.pretokenizers[0].pattern: ");
   refuse([](JsonFile& f) { f.pre = sequence(split("a") + "," + split("b")); }, "pre_tokenizer: 2 splits");
   refuse([](JsonFile& f) { f.pre = sequence(R"({"type":"Split","pattern":{"String":" "},"behavior":"Isolated"})"); },
          "pre_tokenizer.pretokenizers[0].pattern.String: this setting is not known");

@@ -103,7 +103,9 @@ const std::string& read_split(const Node& split) {
   if (behavior == "Isolated") return expression;
   if (behavior != "Removed" || !invert)
     split.at("behavior").refuse("{} is not supported; it may be Isolated", quote_token(behavior));
-  if (pattern_of_splits({expression}).kind() == PatternKind::kRegex)
+  const Pattern alone =
+      naming(fmt::format("{}: {}", pattern.file, pattern.path), [&] { return pattern_of_splits({expression}); });
+  if (alone.kind() == PatternKind::kRegex)
     split.at("behavior").refuse("Removed drops the text that the expression does not match; it may be Isolated");
   return expression;
 }
