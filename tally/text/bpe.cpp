@@ -47,7 +47,8 @@ bool BpeModel::merged_apart(int32_t left, int32_t right) const {
 }
 
 bool BpeModel::apart(int32_t left, int32_t right, BpeScratch& scratch) const {
-  const uint64_t question = (uint64_t{static_cast<uint32_t>(left)} << 32) | (uint64_t{static_cast<uint32_t>(right)} << 1);
+  const uint64_t question =
+      (uint64_t{static_cast<uint32_t>(left)} << 32) | (uint64_t{static_cast<uint32_t>(right)} << 1);
   uint64_t& known = scratch.apart[(question * 0x9E3779B97F4A7C15u) >> 49];
   if ((known | 1) == (question | 1)) return (known & 1) != 0;
   const bool odd = any_odd_ && (odd_[static_cast<size_t>(left)] || odd_[static_cast<size_t>(right)]);

@@ -1,15 +1,15 @@
 // Byte-pair encoding of pre-tokens in linear time, exactly as merging pair by pair gives it (bpe_merge.h).
 //
-// A sequence of tokens is the encoding of its bytes if and only if each token is that of its own bytes and nothing merges
-// across any two neighbours when the two are encoded together: merges in one place only delay those in another, so the
-// first merge across a border would also be one for the two beside it alone. Whatever the order of merges and however many
-// ways there are to make a token, at most one token can therefore end the encoding of each prefix; so: take the longest
-// token that stands apart from the one before it; where none does, go back one token and never come to this place again
-// (github.com/github/rust-gems, crate bpe; there for one way to make each token). Whether two tokens stand apart is found
-// by undoing their last merges in turn, newest first, and remembered a thread.
+// A sequence of tokens is the encoding of its bytes if and only if each token is that of its own bytes and nothing
+// merges across any two neighbours when the two are encoded together: merges in one place only delay those in another,
+// so the first merge across a border would also be one for the two beside it alone. Whatever the order of merges and
+// however many ways there are to make a token, at most one token can therefore end the encoding of each prefix; so:
+// take the longest token that stands apart from the one before it; where none does, go back one token and never come to
+// this place again (github.com/github/rust-gems, crate bpe; there for one way to make each token). Whether two tokens
+// stand apart is found by undoing their last merges in turn, newest first, and remembered a thread.
 //
-// Short pieces are looked up before: in a cache a thread of pieces with up to three tokens, then among the whole tokens.
-// Pieces are collected a batch at a time, so that the look-ups of a batch are loaded together (bpe_text.cpp).
+// Short pieces are looked up before: in a cache a thread of pieces with up to three tokens, then among the whole
+// tokens. Pieces are collected a batch at a time, so that the look-ups of a batch are loaded together (bpe_text.cpp).
 #pragma once
 
 #include <array>
@@ -63,8 +63,8 @@ struct BpeScratch {
 
 class BpeModel {
  public:
-  // Ids must be in the table; pairs must differ (the caller checks both, with the file's line). Tokens without bytes are
-  // ids that are left out. A byte that two tokens are becomes the one that is not among `specials`.
+  // Ids must be in the table; pairs must differ (the caller checks both, with the file's line). Tokens without bytes
+  // are ids that are left out. A byte that two tokens are becomes the one that is not among `specials`.
   BpeModel(const TokenTable& tokens, std::vector<BpeMerge> merges, std::span<const int32_t> specials = {},
            BpeRules rules = {});
 
@@ -100,8 +100,8 @@ class BpeModel {
   // Undoes the merges of both tokens in turn, the newest first (of equal ones the right token's, which came later). At
   // each stage the two symbols at the border would have merged if their merge came before what replaced either of them;
   // it comes before an equal one of the right token only. made(left, right): the rank + 1 of the pair's merge, or 0. It
-  // is enough to know the pairs that tokens are last merged from: any other that has a merge does not come to stand side
-  // by side, for something merges across it before.
+  // is enough to know the pairs that tokens are last merged from: any other that has a merge does not come to stand
+  // side by side, for something merges across it before.
   template <class Made>
   bool apart_before(int32_t left, int32_t right, const Made& made) const {
     uint32_t left_until = ~uint32_t{0}, right_until = ~uint32_t{0};
@@ -125,7 +125,8 @@ class BpeModel {
   bool apart(int32_t left, int32_t right, BpeScratch& scratch) const;
   size_t backtrack(std::string_view piece, int32_t* ids, uint64_t* dead, BpeScratch& scratch) const;
   // The ids of any piece, in scratch memory or in `small`.
-  std::span<const int32_t> encode_anew(std::string_view piece, std::array<int32_t, 64>& small, BpeScratch& scratch) const;
+  std::span<const int32_t> encode_anew(std::string_view piece, std::array<int32_t, 64>& small,
+                                       BpeScratch& scratch) const;
   int32_t whole_long_piece(std::string_view piece) const;
 
   BpeRules rules_;
@@ -139,8 +140,8 @@ class BpeModel {
   std::vector<bool> odd_;       // made otherwise than by merges of rising rank
   bool any_odd_ = false;
   std::vector<Shorter> shorter_;
-  ByteTrie trie_;   // of what is reachable
-  WordMap words_;   // whole pieces of up to kKeyBytes
+  ByteTrie trie_;                                        // of what is reachable
+  WordMap words_;                                        // whole pieces of up to kKeyBytes
   std::unordered_map<std::string, int32_t> long_words_;  // longer ones that the merges do not make (ignore_merges)
 };
 

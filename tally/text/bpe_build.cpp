@@ -38,8 +38,8 @@ void BpeModel::merge_all_pairs(const TokenTable& tokens, std::span<const int32_t
   for (int32_t id = 0; id < tokens.size(); ++id) {
     const std::string_view bytes = tokens[id];
     if (special[static_cast<size_t>(id)] || bytes.empty()) continue;
-    const bool is_new = bytes.size() > kKeyBytes ? long_ids.emplace(bytes, id).second
-                                                 : short_ids.insert(PieceKey::of(bytes), id);
+    const bool is_new =
+        bytes.size() > kKeyBytes ? long_ids.emplace(bytes, id).second : short_ids.insert(PieceKey::of(bytes), id);
     if (is_new) entries.push_back({bytes, id});
   }
   const auto id_of = [&](std::string_view bytes) {
@@ -81,7 +81,8 @@ void BpeModel::find_parts(const TokenTable& tokens) {
     if (reachable(m.result) || !reachable(m.left) || !reachable(m.right) || odd_[l] || odd_[r]) continue;
     const MergeTable::Merged merged = table_.find(m.left, m.right);
     const auto made = [this](int32_t left, int32_t right) { return table_.find(left, right).rank + 1; };
-    if (merged.token == m.result && apart_before(m.left, m.right, made)) set_parts(m.result, m.left, m.right, merged.rank);
+    if (merged.token == m.result && apart_before(m.left, m.right, made))
+      set_parts(m.result, m.left, m.right, merged.rank);
   }
   std::vector<int32_t> symbols;
   std::vector<bool> tried(n, false);

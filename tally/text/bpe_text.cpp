@@ -54,7 +54,8 @@ int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
   if (piece.size() <= sizeof(BpeScratch::LongPiece::bytes)) {
     uint64_t hash = w.hash;
     if (piece.size() > kKeyBytes) {
-      PieceKey head = PieceKey::read(piece.data(), kKeyBytes), tail = PieceKey::of(piece.substr(piece.size() - kKeyBytes));
+      PieceKey head = PieceKey::read(piece.data(), kKeyBytes),
+               tail = PieceKey::of(piece.substr(piece.size() - kKeyBytes));
       head.high ^= piece.size() << 48;
       hash = head.hash() ^ tail.hash() * 3;
     }
@@ -81,15 +82,22 @@ inline void BpeTextEncoder::prefetch_missing(const Waiting& w) const {
   if (w.piece.size() <= kKeyBytes) model_.words_.prefetch(w.hash);
 }
 
-void BpeTextEncoder::flush() {
+void BpeTextEncoder::advance() {
+  for (size_t i = 0; i < n_collected_; ++i)
+    if (cache_[collected_[i].hash & kCacheMask].key != collected_[i].key) prefetch_missing(collected_[i]);
+  encode_waiting();
+  std::swap(collected_, waiting_);
+  n_waiting_ = n_collected_;
+  n_collected_ = 0;
+}
+
+void BpeTextEncoder::encode_waiting() {
   int32_t* to = to_;
   if (to + 4 * kBatch > scratch_.found.data() + kBuffer) {
     drain(to);
     to = scratch_.found.data();
   }
   const size_t n = n_waiting_;
-  for (size_t i = 0; i < n; ++i)
-    if (cache_[waiting_[i].hash & kCacheMask].key != waiting_[i].key) prefetch_missing(waiting_[i]);
   for (size_t i = 0; i < n; ++i) {
     const Waiting& w = waiting_[i];
     const BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
@@ -105,7 +113,8 @@ void BpeTextEncoder::flush() {
 }
 
 void BpeTextEncoder::finish() {
-  flush();
+  advance();
+  advance();
   drain(to_);
   to_ = scratch_.found.data();
 }

@@ -1,6 +1,7 @@
 // Encodes the pieces of a text one after the other: the loop that all the time is spent in. A batch of pieces is
-// collected with the places of the cache that they will need, which are then on their way while the rest of the batch is
-// scanned.
+// collected with the places of the cache that they will need, which are then on their way while the rest of the batch
+// is scanned. A collected batch waits for the next one: what its pieces that are not in the cache need is loaded
+// meanwhile.
 #pragma once
 
 #include <array>
@@ -21,11 +22,11 @@ class BpeTextEncoder {
     PieceKey key = PieceKey::never();
     if (piece.size() <= kKeyBytes)
       key = piece.data() <= safe_ ? PieceKey::read(piece.data(), piece.size()) : PieceKey::of(piece);
-    Waiting& w = waiting_[n_waiting_];
+    Waiting& w = collected_[n_collected_];
     const uint64_t hash = key.hash();
     w = {piece, key, hash};
     __builtin_prefetch(&cache_[hash & kCacheMask]);
-    if (++n_waiting_ == kBatch) flush();
+    if (++n_collected_ == kBatch) advance();
   }
   void finish();  // what is still waiting
   int64_t count() const { return count_; }
@@ -41,7 +42,8 @@ class BpeTextEncoder {
     uint64_t hash;
   };
 
-  void flush();
+  void advance();
+  void encode_waiting();
   void prefetch_missing(const Waiting& waiting) const;
   int32_t* encode_missing(const Waiting& waiting, int32_t* to);
   int32_t* put(std::span<const int32_t> ids, int32_t* to);
@@ -54,8 +56,10 @@ class BpeTextEncoder {
   const char* safe_;  // 16 bytes can be read from here and before
   int32_t* to_;
   int64_t count_ = 0;
-  size_t n_waiting_ = 0;
-  std::array<Waiting, kBatch> waiting_;
+  size_t n_collected_ = 0, n_waiting_ = 0;
+  std::array<std::array<Waiting, kBatch>, 2> batches_;
+  Waiting* collected_ = batches_[0].data();
+  Waiting* waiting_ = batches_[1].data();
 };
 
 }  // namespace tally

@@ -114,7 +114,8 @@ ByteTrie::ByteTrie(std::vector<Entry> all) : two_(size_t{1} << 16, 0) {
   Builder builder(std::move(all), nodes_);
   const std::vector<Entry>& entries = builder.entries;
   const auto first_two = [&entries](size_t i) {
-    return size_t{static_cast<unsigned char>(entries[i].bytes[0])} << 8 | static_cast<unsigned char>(entries[i].bytes[1]);
+    return size_t{static_cast<unsigned char>(entries[i].bytes[0])} << 8 |
+           static_cast<unsigned char>(entries[i].bytes[1]);
   };
   for (size_t i = 0, end; i < entries.size(); i = end) {
     for (end = i + 1; end < entries.size() && first_two(end) == first_two(i);) ++end;

@@ -1,5 +1,5 @@
-// The pairs of tokens that a token is last merged from, with the rank of that merge: asked for every two neighbours, and
-// mostly not there, which a filter of about 16 bits a pair says of 15 in 16 of them. 12 bytes a place, so that the
+// The pairs of tokens that a token is last merged from, with the rank of that merge: asked for every two neighbours,
+// and mostly not there, which a filter of about 16 bits a pair says of 15 in 16 of them. 12 bytes a place, so that the
 // vocabularies people use stay in the processor's cache.
 #pragma once
 

@@ -46,7 +46,7 @@ struct PieceKey {
 // Whole pieces that are tokens: open addressing, 20 bytes a place.
 class WordMap {
  public:
-  explicit WordMap(size_t most = 0) : places_(most + most / 2 + 8) {}
+  explicit WordMap(size_t most = 0) : places_(2 * most + 8) {}
   bool insert(const PieceKey& key, int32_t token) {  // false: it is there already
     size_t i = place_of(key.hash());
     for (; places_[i].token >= 0; i = after(i))

@@ -1,7 +1,7 @@
 // Special tokens in text: found from left to right, the longest first where several start at one place. Text between
-// them is split and encoded on its own, so nothing merges across a special token. Hundreds of thousands are no slower to
-// look for than a few: most places are ruled out by their first byte and by a filter of the first four.
-// cut_text makes the parts that threads work on: no part's border lies inside a special token or a pre-token.
+// them is split and encoded on its own, so nothing merges across a special token. Hundreds of thousands are no slower
+// to look for than a few: most places are ruled out by their first byte and by a filter of the first four. cut_text
+// makes the parts that threads work on: no part's border lies inside a special token or a pre-token.
 #pragma once
 
 #include <array>
@@ -44,10 +44,11 @@ class SpecialSet {
 
   std::vector<std::string> names_;
   std::vector<int32_t> ids_;
-  std::vector<uint32_t> sorted_;          // indices of names_, ascending by name
-  std::vector<int32_t> prefix_;           // by place in sorted_: the place of the longest other name it starts with, or -1
-  std::array<uint32_t, 257> by_first_{};  // sorted_[by_first_[b]] is the first name that starts with byte b or a later one
-  std::array<bool, 256> starts_{};        // a name starts with this byte
+  std::vector<uint32_t> sorted_;  // indices of names_, ascending by name
+  std::vector<int32_t> prefix_;   // by place in sorted_: the place of the longest other name it starts with, or -1
+  std::array<uint32_t, 257>
+      by_first_{};                  // sorted_[by_first_[b]] is the first name that starts with byte b or a later one
+  std::array<bool, 256> starts_{};  // a name starts with this byte
   std::array<bool, 256> starts_short_{};  // one of fewer than four bytes
   std::vector<uint64_t> heads_;           // a bit for each hash of four bytes that a name starts with
   int head_shift_ = 0;

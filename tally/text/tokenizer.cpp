@@ -1,5 +1,5 @@
-// Making and decoding; encoding is in tokenizer_encode.cpp, files in tokenizer_files.cpp, training in tokenizer_train.cpp,
-// streams in stream.cpp.
+// Making and decoding; encoding is in tokenizer_encode.cpp, files in tokenizer_files.cpp, training in
+// tokenizer_train.cpp, streams in stream.cpp.
 #include "tally/text/tokenizer.h"
 
 #include <algorithm>
@@ -38,7 +38,8 @@ const char* tokenizer_kind_name(TokenizerKind kind) {
 }
 
 TokenizerKind parse_tokenizer_kind(std::string_view name) {
-  for (const TokenizerKind kind : {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kWord})
+  for (const TokenizerKind kind :
+       {TokenizerKind::kBpe, TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kWord})
     if (name == tokenizer_kind_name(kind)) return kind;
   fail("tokenizer kind {} is not known; it is bpe, byte, char or word", quote_token(name));
 }
@@ -94,8 +95,7 @@ std::shared_ptr<const TokenizerImpl> make(TokenizerParts parts, std::shared_ptr<
   impl->bpe = std::move(bpe);
   impl->decoding = DecodeTable(impl->tokens);
   if (parts.kind == TokenizerKind::kBpe && impl->bpe == nullptr)
-    impl->bpe =
-        std::make_shared<BpeModel>(impl->tokens, std::move(parts.merges), impl->specials.ids(), parts.rules);
+    impl->bpe = std::make_shared<BpeModel>(impl->tokens, std::move(parts.merges), impl->specials.ids(), parts.rules);
   if (parts.kind != TokenizerKind::kByte) check_keys(*impl);
   if (parts.kind == TokenizerKind::kChar) index_chars(*impl);
   TALLY_ASSERT(parts.kind != TokenizerKind::kWord || impl->encode_words);
@@ -160,7 +160,8 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
   parts.specials = SpecialSet(names, std::move(ids));
   parts.pattern = impl_->pattern;
   parts.encode_words = impl_->encode_words;
-  if (impl_->bpe && !same) parts.merges = impl_->bpe->rules().merge_by_id ? std::vector<BpeMerge>() : impl_->bpe->merges();
+  if (impl_->bpe && !same)
+    parts.merges = impl_->bpe->rules().merge_by_id ? std::vector<BpeMerge>() : impl_->bpe->merges();
   if (impl_->bpe) parts.rules = impl_->bpe->rules();
   return Tokenizer(make(std::move(parts), same ? impl_->bpe : nullptr));
 }
@@ -172,9 +173,7 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
   return impl_->tokens[id];
 }
 
-std::string Tokenizer::decode(std::span<const int32_t> ids) const {
-  return impl_->decoding.decode(impl_->tokens, ids);
-}
+std::string Tokenizer::decode(std::span<const int32_t> ids) const { return impl_->decoding.decode(impl_->tokens, ids); }
 
 std::vector<std::string> Tokenizer::decode_batch(std::span<const std::vector<int32_t>> ids) const {
   std::vector<std::string> texts(ids.size());

@@ -79,7 +79,9 @@ Ranges char_ranges(std::string_view text, const Ranges& bytes) {
   chars.reserve(bytes.size());
   int64_t index = 0;  // of the character that starts at `begin` and ends at `end`
   size_t end = 0;
-  const auto width = [text](size_t at) { return at < text.size() ? utf8_next(text.data() + at, text.size() - at).length : 0; };
+  const auto width = [text](size_t at) {
+    return at < text.size() ? utf8_next(text.data() + at, text.size() - at).length : 0;
+  };
   end = width(0);
   const auto move_to = [&](size_t byte) {
     while (end <= byte && end < text.size()) end += width(end), ++index;
@@ -108,9 +110,10 @@ SpecialFilter::SpecialFilter(const SpecialSet& set, const SpecialPolicy& policy)
 void SpecialFilter::check(const SpecialSet::Match& match, size_t offset) const {
   if (rest != Specials::kRefuse || match.end == match.begin) return;
   if (!allowed.empty() && allowed[match.index]) return;
-  fail_value("the text holds the special token {} at byte {}; allow it (by name, or Specials::kAllow for all) or have it "
-             "encoded as ordinary text (Specials::kAsText)",
-             quote_token(specials.names()[match.index]), offset + match.begin);
+  fail_value(
+      "the text holds the special token {} at byte {}; allow it (by name, or Specials::kAllow for all) or have it "
+      "encoded as ordinary text (Specials::kAsText)",
+      quote_token(specials.names()[match.index]), offset + match.begin);
 }
 
 SpecialSet::Match SpecialFilter::find(std::string_view text, size_t from, size_t offset) const {
@@ -141,8 +144,7 @@ int64_t TokenizerImpl::encode(std::string_view text, const SpecialFilter& filter
   if (kind == TokenizerKind::kBpe) {
     const Scratch borrowed(scratch);
     for_each_part(
-        text, filter, offset,
-        [&](std::string_view plain, size_t) { n += encode_bpe(*this, plain, out, *borrowed); },
+        text, filter, offset, [&](std::string_view plain, size_t) { n += encode_bpe(*this, plain, out, *borrowed); },
         [&](const SpecialSet::Match& match) {
           ++n;
           if (out != nullptr) out->push_back(match.id);
@@ -179,7 +181,9 @@ Ids Tokenizer::encode_parallel(std::string_view text, const SpecialPolicy& polic
   if (impl_->kind != TokenizerKind::kBpe || text.size() < 2 * kParallelPartBytes) return encode(text, policy);
   const SpecialFilter filter(impl_->specials, policy);
   const SpecialSet none;
-  if (filter.rest == Specials::kRefuse) for_each_part(text, filter, 0, [](std::string_view, size_t) {}, [](const auto&) {});
+  if (filter.rest == Specials::kRefuse)
+    for_each_part(
+        text, filter, 0, [](std::string_view, size_t) {}, [](const auto&) {});
   const std::vector<std::string_view> parts =
       cut_text(text, filter.search() ? impl_->specials : none, kParallelPartBytes, impl_->pattern, filter.only());
   std::vector<Ids> ids(parts.size());
@@ -207,7 +211,8 @@ std::vector<Ids> Tokenizer::encode_batch(std::span<const std::string_view> texts
   const SpecialFilter filter(impl_->specials, policy);
   std::vector<Ids> ids(texts.size());
   parallel_for(static_cast<int64_t>(texts.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) impl_->encode(texts[i], filter, 0, &ids[i]);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      impl_->encode(texts[i], filter, 0, &ids[i]);
   });
   return ids;
 }
@@ -247,7 +252,8 @@ EncodedText Tokenizer::encode_with_offsets(std::string_view text, const SpecialP
 
 Ids Tokenizer::encode_with_dropout(std::string_view text, double probability, uint64_t seed,
                                    const SpecialPolicy& policy) const {
-  if (kind() != TokenizerKind::kBpe) fail("dropout is for bpe tokenizers; this one is of kind {}", tokenizer_kind_name(kind()));
+  if (kind() != TokenizerKind::kBpe)
+    fail("dropout is for bpe tokenizers; this one is of kind {}", tokenizer_kind_name(kind()));
   if (!(probability >= 0 && probability <= 1)) fail_value("a dropout probability of {} is not in [0, 1]", probability);
   if (probability == 0) return encode(text, policy);
   Ids ids;

@@ -19,8 +19,8 @@ namespace tally {
 
 inline constexpr const char* kGpt2Pattern = "gpt2";
 
-// Ids of a text without special tokens, which stands at `offset` of the caller's (for messages), appended to `ids`; and,
-// unless null, the bytes of the text that each id stands for, appended to `lengths`.
+// Ids of a text without special tokens, which stands at `offset` of the caller's (for messages), appended to `ids`;
+// and, unless null, the bytes of the text that each id stands for, appended to `lengths`.
 using EncodeWords = std::function<void(std::string_view text, size_t offset, std::vector<int32_t>& ids,
                                        std::vector<uint32_t>* lengths)>;
 
