@@ -95,15 +95,35 @@ def candidates(folder):
                 yield language_of(package, name), path
 
 
-def build(folder, size):
+def documents_of(folder, wanted=None):
+    """{group: [(SHA-256, document)]}, of all groups or those wanted."""
     groups, seen = {}, set()
     for group, path in candidates(folder / "packages"):
-        data = text_of(path)
+        data = text_of(path) if wanted is None or group in wanted else None
         if data:
             digest = hashlib.sha256(data).digest()
             if digest not in seen:
                 seen.add(digest)
                 groups.setdefault(group, []).append((digest, data))
+    return groups
+
+
+def samples(folder, groups, size):
+    """{group: (text to learn from, text to look at)}, different documents, about `size` and a quarter of it in bytes."""
+    found = {}
+    for group, documents in documents_of(folder, groups).items():
+        parts = [[], []]
+        for _, data in sorted(documents):
+            for part, most in zip(parts, (size, size // 4)):
+                if sum(map(len, part)) < most:
+                    part.append(data)
+                    break
+        found[group] = tuple(b"".join(part) for part in parts)
+    return found
+
+
+def build(folder, size):
+    groups = documents_of(folder)
     chosen, rows = [], []
     for group, documents in sorted(groups.items()):
         left = MOST_OF_A_SOURCE if group in CODE else MOST_OF_A_LANGUAGE
