@@ -41,6 +41,37 @@ def _(m, t, r):
     return lambda: (a + b) * c
 
 
+@case("pow, tensors")
+def _(m, t, r):
+    a, b = t(abs(normal(r, 1024, 1024))), t(normal(r, 1024, 1024))
+    return lambda: a ** b
+
+
+@case("pow, a number")
+def _(m, t, r):
+    a = t(abs(normal(r, 1024, 1024)))
+    return lambda: a ** 1.7
+
+
+@case("comparison")
+def _(m, t, r):
+    a, b = t(normal(r, 1024, 1024)), t(normal(r, 1024, 1024))
+    return lambda: a < b
+
+
+@case("comparison, i64")
+def _(m, t, r):
+    a, b = t(r.integers(0, 9, (1024, 1024))), t(r.integers(0, 9, (1024, 1024)))
+    return lambda: a == b
+
+
+@case("where")
+def _(m, t, r):
+    a, b = t(normal(r, 1024, 1024)), t(normal(r, 1024, 1024))
+    which = a > b
+    return lambda: m.where(which, a, b)
+
+
 for axis in range(3):
     for op in ("sum", "mean", "amax", "var"):
         @case(f"{op} of axis {axis}")
@@ -61,10 +92,29 @@ def _(m, t, r):
     return lambda: m.cumsum(a, dim=-1)
 
 
-@case("softmax")
+for axis in range(3):
+    @case(f"softmax of axis {axis}")
+    def _(m, t, r, axis=axis):
+        a = t(normal(r, 8, 512, 1024))
+        return lambda: m.softmax(a, dim=axis)
+
+
+@case("log_softmax")
 def _(m, t, r):
     a = t(normal(r, 8, 512, 1024))
-    return lambda: m.softmax(a, dim=-1)
+    return lambda: m.nn.functional.log_softmax(a, dim=-1)
+
+
+@case("softmax, forward and backward")
+def _(m, t, r):
+    a, g = t(normal(r, 8, 512, 1024)), t(normal(r, 8, 512, 1024))
+    a.requires_grad = True
+
+    def run():
+        a.grad = None
+        m.softmax(a, dim=-1).backward(g)
+        return a.grad
+    return run
 
 
 @case("layer norm")
@@ -73,14 +123,30 @@ def _(m, t, r):
     return lambda: m.nn.functional.layer_norm(a, (1024,), w, b)
 
 
+@case("layer norm, forward and backward")
+def _(m, t, r):
+    inputs = [t(normal(r, 8, 512, 1024)), t(normal(r, 1024)), t(normal(r, 1024))]
+    g = t(normal(r, 8, 512, 1024))
+    for x in inputs:
+        x.requires_grad = True
+
+    def run():
+        for x in inputs:
+            x.grad = None
+        m.nn.functional.layer_norm(inputs[0], (1024,), *inputs[1:]).backward(g)
+        return [x.grad for x in inputs]
+    return run
+
+
 EINSUMS = {"ij,jk->ik": ((512, 512), (512, 512)), "bij,bjk->bik": ((16, 128, 256), (16, 256, 128)),
            "bthd,bshd->bhts": ((4, 128, 8, 64), (4, 128, 8, 64)), "bhts,bshd->bthd": ((4, 8, 128, 128), (4, 128, 8, 64)),
-           "btd,hdk->bhtk": ((4, 128, 512), (8, 512, 64)), "bi,bj->bij": ((64, 256), (64, 256))}
+           "btd,hdk->bhtk": ((4, 128, 512), (8, 512, 64)), "bi,bj->bij": ((64, 256), (64, 256)),
+           "bi,bj->bij, rows of 16": ((4096, 16), (4096, 16))}
 for pattern, shapes in EINSUMS.items():
     @case(f"einsum {pattern}")
     def _(m, t, r, pattern=pattern, shapes=shapes):
         a, b = (t(normal(r, *s)) for s in shapes)
-        return lambda: m.einsum(pattern, a, b)
+        return lambda: m.einsum(pattern.partition(", ")[0], a, b)
 
 
 @case("gather")
@@ -136,6 +202,18 @@ def _(m, t, r):
 def _(m, t, r):
     x, w, b = t(normal(r, 8, 512, 1024)), t(normal(r, 512, 1, 4)), t(normal(r, 512))
     return lambda: m.nn.functional.conv1d(x, w, b, padding=3, groups=512)
+
+
+@case("conv2d")
+def _(m, t, r):
+    x, w, b = t(normal(r, 8, 64, 56, 56)), t(normal(r, 64, 64, 3, 3)), t(normal(r, 64))
+    return lambda: m.nn.functional.conv2d(x, w, b, padding=1)
+
+
+@case("conv2d, stride 2")
+def _(m, t, r):
+    x, w, b = t(normal(r, 8, 64, 56, 56)), t(normal(r, 128, 64, 3, 3)), t(normal(r, 128))
+    return lambda: m.nn.functional.conv2d(x, w, b, stride=2, padding=1)
 
 
 @case("sort")

@@ -26,8 +26,21 @@ SEED, SECONDS, TOLERANCE = 7, 0.25, 2e-4  # seconds of a case and round; toleran
 LEAST_MEAN, LEAST = 1.2, 0.7              # of PyTorch's time over Tally's
 
 
+def difference(numpy, *files):
+    """The largest difference of the results over the largest number; a text where they are not alike."""
+    a, b = (numpy.load(f"{f}.npz") for f in files)
+    worst = 0.0
+    for key in b.files:
+        want = b[key].astype("float64")
+        if a[key].shape != want.shape:
+            return f"shapes {a[key].shape} and {want.shape}"
+        worst = max(worst, float(abs(a[key].astype("float64") - want).max() / max(abs(want).max(), 1e-30)))
+    return worst if worst <= TOLERANCE else f"results {worst:.1e} of the largest number apart"
+
+
 def worker(engine, threads):
-    """Answers lines of standard input: `check NAME FILE` writes the results, `time NAME` gives seconds."""
+    """Answers lines of standard input: `check NAME FILE` writes the results, `time NAME` gives seconds, `compare NAME
+    FILE FILE` says how far two files of results are apart."""
     import numpy
     module = __import__(engine)
     if engine == "torch":
@@ -35,6 +48,9 @@ def worker(engine, threads):
     made = {}
     for line in sys.stdin:
         what, name, *rest = line.rstrip("\n").split("\t")
+        if what == "compare":
+            print(json.dumps(difference(numpy, *rest)), flush=True)
+            continue
         if name not in made:
             made = {name: CASES[name](module, module.from_numpy, numpy.random.default_rng(SEED))}
         run = made[name]
@@ -75,20 +91,6 @@ class Program:
         self.process.wait()
 
 
-def compare(name, files):
-    """The largest difference of the results over the largest number."""
-    import numpy
-    a, b = (numpy.load(f"{f}.npz") for f in files)
-    worst = 0.0
-    for key in b.files:
-        want = b[key].astype("float64")
-        if a[key].shape != want.shape:
-            sys.exit(f"{name}: shapes {a[key].shape} and {want.shape}")
-        worst = max(worst, abs(a[key].astype("float64") - want).max() / max(abs(want).max(), 1e-30))
-    if not worst <= TOLERANCE:
-        sys.exit(f"{name}: Tally and PyTorch differ by {worst:.1e} of the largest number, nothing was timed")
-
-
 def table(rows, threads):
     mean = math.exp(statistics.fmean(math.log(r["ratio"]) for r in rows))
     lines = ["| op | Tally | PyTorch | Tally is faster by |", "|" + " --- |" * 4]
@@ -116,15 +118,17 @@ def main():
                 Program(options.peers / "bin" / "python", "torch", options.threads)]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in names:
+        for number, name in enumerate(names, 1):
             files = [f"{folder}/{p.engine}" for p in programs]
             for program, file in zip(programs, files):
                 program.ask("check", name, file)
-            compare(name, files)
+            apart = programs[1].ask("compare", name, *files)
+            if isinstance(apart, str):
+                sys.exit(f"{name}: Tally's and PyTorch's {apart}; nothing was timed")
             rounds = [[p.ask("time", name) for p in programs] for _ in range(options.rounds)]
             tally, torch = (statistics.median(r[i] for r in rounds) for i in range(2))
             rows.append({"case": name, "tally": tally, "torch": torch, "ratio": torch / tally, "threads": options.threads})
-            say(f"{name}: {rows[-1]['ratio']:.2f}")
+            say(f"{number}/{len(names)} {name}: {rows[-1]['ratio']:.2f}")
             print(json.dumps(rows[-1]), flush=True)
     for program in programs:
         program.end()

@@ -9,7 +9,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -54,7 +56,49 @@ inline const Tensor& or_none(const Tensor* t) {
 }
 inline nb::object tensor_or_none(Tensor t) { return t.defined() ? nb::cast(std::move(t)) : nb::none(); }
 
-using Release = nb::call_guard<nb::gil_scoped_release>;
+// Without Python's lock. How many threads are so is counted under the lock, so that the number stands still while
+// Python's collector looks at tensors (bind_collect.cpp): it must not look while another thread may change a graph.
+class Unlocked {
+ public:
+  Unlocked() {
+    ++threads;
+    state_ = PyEval_SaveThread();
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // how a daemon thread ends when the interpreter has: it waits here for the process to
+      for (;;) pause();
+    }
+    --threads;
+  }
+  static inline int threads = 0;
+
+ private:
+  PyThreadState* state_;
+};
+
+// A Python object that a tape holds, which may let go of it without the lock.
+class Held {
+ public:
+  explicit Held(nb::object object);
+  nb::handle get() const;
+  // That node is the one that keeps it: what Python's collector may then follow.
+  void keep_in(const Node* node) const;
+
+ private:
+  struct Object;
+  std::shared_ptr<Object> object_;
+};
+// bind_collect.cpp: the slots by which Python's collector finds cycles through tensors.
+PyType_Slot* tensor_slots();
+
+// The same Python object again, for stubs a Tensor.
+using Self = nb::typed<nb::object, Tensor>;
+
+using Release = nb::call_guard<Unlocked>;
 using TensorClass = nb::class_<Tensor>;
 
 // One line an op: a function of the module and, with the first argument as self, a method.
@@ -86,6 +130,8 @@ void bind_create(nb::module_& m, TensorClass& c);
 void bind_operators(nb::module_& m, TensorClass& c);
 void bind_index(nb::module_& m, TensorClass& c);
 void bind_dlpack(nb::module_& m, TensorClass& c);
+void bind_ledger(nb::module_& m);
+void bind_quantize(nb::module_& m);
 void bind_new(nb::module_& m, TensorClass& c);
 void bind_ops(Ops& ops);
 void bind_arrange(Ops& ops);

@@ -66,7 +66,13 @@ void arrange_ops(Ops& o) {
   o.class_.def(
       "repeat", [](const Tensor& x, const nb::args& sizes) { return repeat(x, dims_of(sizes, "repeat")); }, "repeats"_a,
       "Repeated so many times along each axis.");
-  o.function("meshgrid", meshgrid, "Vectors as the axes of a grid (indexing 'ij').", "tensors"_a);
+  o.function(
+      "meshgrid",
+      [](const std::vector<Tensor>& all, const std::string& indexing) {
+        if (indexing != "ij") fail_value("meshgrid: indexing '{}'; it is 'ij', and transpose() gives 'xy'", indexing);
+        return meshgrid(all);
+      },
+      "Vectors as the axes of a grid.", "tensors"_a, "indexing"_a = "ij");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // backward(), grad(), hooks, functions with a backward written in Python, recomputation and offloading.
 // The tape runs without the GIL; what is Python's takes it. Python objects that a tape holds are held by Held, which
-// lets go of them with the GIL, on whatever thread that is.
+// lets go of them with the GIL, on whatever thread that is (bind_collect.cpp).
 #include <nanobind/stl/shared_ptr.h>
 
 #include <memory>
@@ -25,20 +25,6 @@ bool set_grad_mode(bool on) {
   if (on != was) new (place) NoGrad(!on);  // without its destructor, which would turn it back
   return was;
 }
-
-// A Python object that may be let go of without the GIL.
-class Held {
- public:
-  explicit Held(nb::object object) : object_(new nb::object(std::move(object)), drop) {}
-  nb::handle get() const { return *object_; }
-
- private:
-  static void drop(nb::object* o) {
-    nb::gil_scoped_acquire lock;
-    if (lock.is_valid()) delete o;  // not while the interpreter ends
-  }
-  std::shared_ptr<nb::object> object_;
-};
 
 // One tensor or a tuple or list of them, as Python's functions return them; None is undefined.
 std::vector<Tensor> tensors_of(nb::handle o, const char* what) {
@@ -81,6 +67,8 @@ class PythonNode final : public FunctionNode {
     for (const Tensor& y : outputs) outputs_.push_back({y.sizes(), y.dtype(), y.device()});
   }
 
+  void keep_in(const Node* node) const { backward_.keep_in(node), context_.keep_in(node); }
+
  protected:
   std::vector<Tensor> run(FunctionContext& c, const std::vector<Tensor>& gradients) override {
     std::vector<Tensor> given = gradients;
@@ -110,6 +98,17 @@ class PythonNode final : public FunctionNode {
   std::vector<InputMeta> outputs_;
 };
 
+// Which of the results of a forward were given to mark_non_differentiable().
+std::vector<bool> marked(nb::handle result, nb::handle tensors, size_t n) {
+  std::vector<bool> all(n, false);
+  const bool many = PyTuple_Check(result.ptr()) || PyList_Check(result.ptr());
+  for (size_t i = 0; i < n; ++i) {
+    const nb::object y = many ? nb::object(result[i]) : nb::borrow(result);
+    for (nb::handle t : tensors) all[i] = all[i] || t.is(y);
+  }
+  return all;
+}
+
 // Function.apply(): runs forward(ctx, *arguments) unrecorded and records its backward.
 nb::object apply_function(const std::string& name, nb::object forward, nb::object backward, nb::object context,
                           nb::tuple arguments) {
@@ -137,10 +136,17 @@ nb::object apply_function(const std::string& name, nb::object forward, nb::objec
     if (!y.defined()) fail_type("{}: forward returned None", name);
     y = y.detach();
   }
+  const std::vector<bool> plain = marked(result, context.attr("_not_differentiable"), outputs.size());
   if (call.needed) {
     call.context.save(tensors_of(context.attr("_saved"), "save_for_backward"));
     context.attr("_saved") = nb::none();
-    call.record(kept_name(name), outputs, std::make_unique<PythonNode>(backward, context, places, outputs));
+    auto node = std::make_unique<PythonNode>(backward, context, places, outputs);
+    PythonNode* const recorded = node.get();
+    call.record(kept_name(name), outputs, std::move(node));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].node()) recorded->keep_in(outputs[i].node().get());
+      if (plain[i]) outputs[i] = outputs[i].detach();
+    }
   }
   return tensors_as(outputs, PyTuple_Check(result.ptr()) || PyList_Check(result.ptr()));
 }
@@ -169,7 +175,7 @@ nb::object python_recompute(nb::object f, const nb::args& args) {
   };
   std::vector<Tensor> outputs;
   {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     outputs = recompute(run, inputs);
   }
   return tensors_as(outputs, tuple);
@@ -177,7 +183,9 @@ nb::object python_recompute(nb::object f, const nb::args& args) {
 
 // A hook's Python function. What it raises ends the backward.
 HookHandle hook(const Tensor& x, nb::object f) {
-  return register_hook(x, [held = Held(std::move(f))](const Tensor& gradient) {
+  const Held held(std::move(f));
+  if (x.requires_grad()) held.keep_in(x.node().get());
+  return register_hook(x, [held](const Tensor& gradient) {
     nb::gil_scoped_acquire lock;
     const nb::object result = held.get()(gradient);
     if (result.is_none()) return Tensor{};
@@ -188,7 +196,9 @@ HookHandle hook(const Tensor& x, nb::object f) {
 }
 
 HookHandle accumulate_hook(const Tensor& leaf, nb::object f) {
-  return register_post_accumulate_grad_hook(leaf, [held = Held(std::move(f))](Tensor& x) {
+  const Held held(std::move(f));
+  if (leaf.requires_grad()) held.keep_in(leaf.node().get());
+  return register_post_accumulate_grad_hook(leaf, [held](Tensor& x) {
     nb::gil_scoped_acquire lock;
     held.get()(x);
   });
@@ -205,11 +215,23 @@ nb::object python_grad(nb::handle outputs, nb::handle inputs, nb::handle grad_ou
                             g = list_of(grad_outputs, "grad");
   std::vector<Tensor> all;
   {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     all = grad(y, x, g, retain_graph, allow_unused, create_graph);
   }
   return tensors_as(all, true);
 }
+
+// The op that made a tensor, as PyTorch's grad_fn.
+struct GradFn {
+  Ref<Node> node;
+  std::string name() const { return node->is_leaf() ? "leaf" : node->op(); }
+  nb::tuple next() const {
+    nb::list all;
+    for (size_t i = 0; i < node->input_count(); ++i)
+      all.append(node->input(i) ? nb::cast(GradFn{node->input(i)}) : nb::none());
+    return nb::tuple(all);
+  }
+};
 
 class Offload {
  public:
@@ -243,8 +265,12 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
       .def("remove", &HookHandle::remove, "The hook is called no more.");
   nb::class_<Offload>(m, "Offload", "What tally.autograd.offload_saved turns.")
       .def(nb::init<int64_t>(), "least_bytes"_a = 0)
-      .def("enter", &Offload::enter)
-      .def("leave", &Offload::leave);
+      .def("enter", &Offload::enter, "What is saved from now on waits in host memory.")
+      .def("leave", &Offload::leave, "No longer.");
+  nb::class_<GradFn>(m, "GradFn", "A recorded op: what a backward will run.")
+      .def("name", &GradFn::name, "The op's name.")
+      .def_prop_ro("next_functions", &GradFn::next, "Those its gradients flow to; None for what needs none.")
+      .def("__repr__", [](const GradFn& f) { return fmt::format("<{} backward>", f.name()); });
   c.def(
        "backward",
        [](const Tensor& loss, const Tensor* gradient, bool retain_graph, bool create_graph) {
@@ -258,8 +284,11 @@ void bind_autograd(nb::module_& m, TensorClass& c) {
       .def("detach", &Tensor::detach, "The same storage without history.")
       .def(
           "retain_grad", [](Tensor& x) { x.retain_grad(); }, "backward() then keeps .grad of this tensor too.")
-      .def_prop_ro("retains_grad", &Tensor::retains_grad)
-      .def_prop_ro("_version", &Tensor::version)
+      .def_prop_ro("retains_grad", &Tensor::retains_grad, "Whether retain_grad() was called.")
+      .def_prop_ro("_version", &Tensor::version, "How often the storage was changed in place.")
+      .def_prop_ro(
+          "grad_fn", [](const Tensor& x) { return x.is_leaf() ? std::optional<GradFn>() : GradFn{x.node()}; },
+          "The recorded op that made this tensor; None of a leaf.")
       .def("register_hook", hook, "hook"_a,
            "Calls hook(gradient) in backward() once the gradient of this tensor is complete; a tensor that it returns "
            "takes its "

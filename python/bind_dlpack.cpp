@@ -47,7 +47,7 @@ nb::object to_capsule(const Tensor& x, nb::handle stream, nb::handle max_version
   const bool no_wait = PyLong_Check(stream.ptr()) && PyLong_AsLong(stream.ptr()) == -1;
   PyErr_Clear();
   if (x.device().kind == DeviceKind::kCuda && !no_wait) {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     synchronize(x.device());
   }
   const bool versioned =

@@ -69,7 +69,7 @@ Tensor python_einsum(const nb::args& args) {
     }
   }
   if (patterns != 1) fail_type("einsum: takes tensors and one pattern, first or last");
-  nb::gil_scoped_release free;
+  const Unlocked free;
   return einsum(operands, pattern);
 }
 

@@ -1,5 +1,6 @@
 // x[...] and x[...] = value: Python's index expressions as those of ops/indexing.h.
 #include "python/bind.h"
+#include "tally/ops/arrange.h"
 #include "tally/ops/indexing.h"
 #include "tally/ops/view.h"
 
@@ -34,9 +35,11 @@ Index index_of(nb::handle o) {
     return Index(Slice(bound(s->start), bound(s->stop), step));
   }
   if (nb::isinstance<Tensor>(o)) return Index(nb::cast<const Tensor&>(o));
-  if (PyFloat_Check(p) || PyUnicode_Check(p) || PyBytes_Check(p) || PyDict_Check(p))
+  if (PyUnicode_Check(p) || PyBytes_Check(p))
     fail_type("index: {} is no index; whole numbers, slices, None, ..., lists and tensors are", nb::repr(o).c_str());
   if (PyIndex_Check(p) && !nb::hasattr(o, "__len__")) return Index(nb::cast<int64_t>(nb::steal(PyNumber_Index(p))));
+  if (!PySequence_Check(p) || PyDict_Check(p))
+    fail_index("index: {} is no index; whole numbers, slices, None, ..., lists and tensors are", nb::repr(o).c_str());
   Tensor t = tensor_from_python(PyRange_Check(p) ? nb::list(o) : nb::borrow(o), std::nullopt, kCpu);
   if (t.numel() == 0 && is_floating(t.dtype())) t = Tensor::empty(t.sizes(), DType::kI64);
   return Index(t);
@@ -56,7 +59,7 @@ std::vector<Index> indices_of(nb::handle o) {
 
 Tensor get_item(const Tensor& x, nb::handle at) {
   const std::vector<Index> indices = indices_of(at);
-  nb::gil_scoped_release free;
+  const Unlocked free;
   return index(x, indices);
 }
 
@@ -71,7 +74,7 @@ void set_item(Tensor& x, nb::handle at, nb::handle value) {
   }
   const Tensor v =
       nb::isinstance<Tensor>(value) ? nb::cast<const Tensor&>(value) : tensor_from_python(value, x.dtype(), x.device());
-  nb::gil_scoped_release free;
+  const Unlocked free;
   index_put_(x, indices, v);
 }
 
@@ -84,12 +87,14 @@ void bind_index(nb::module_&, TensorClass& c) {
         "integer tensors and masks a copy. IndexError out of range.")
       .def("__setitem__", set_item, nb::arg().none(), nb::arg(),
            "Writes a number, nested lists or a tensor that broadcasts to x[at].")
-      .def("__iter__", [](const Tensor& x) {
-        if (x.dim() == 0) fail_type("iter: a tensor of no axes has no elements to go through");
-        nb::list all;
-        for (int64_t i = 0; i < x.sizes()[0]; ++i) all.append(index(x, {Index(i)}));
-        return nb::iter(all);
-      });
+      .def("__iter__",
+           [](const Tensor& x) {
+             if (x.dim() == 0) fail_type("iter: a tensor of no axes has no elements to go through");
+             nb::list all;
+             for (int64_t i = 0; i < x.sizes()[0]; ++i) all.append(index(x, {Index(i)}));
+             return nb::iter(all);
+           })
+      .def("__reversed__", [](const Tensor& x) { return x.dim() == 0 ? x : flip(x, Dims(0)); });
 }
 
 }  // namespace tally::py

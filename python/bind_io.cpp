@@ -15,7 +15,7 @@ void write_file(const std::filesystem::path& path, const std::vector<std::pair<s
                 const nb::dict& metadata) {
   SafeMetadata meta;
   for (const auto& [k, v] : metadata) meta.emplace_back(nb::cast<std::string>(k), nb::cast<std::string>(v));
-  nb::gil_scoped_release free;
+  const Unlocked free;
   std::vector<Tensor> kept;
   std::vector<SafeItem> items;
   for (const auto& [name, x] : tensors) {
@@ -30,7 +30,7 @@ nb::object read_file(const std::filesystem::path& path) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   SafeMetadata meta;
   {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     const SafeTensors file(path);
     for (const SafeTensor& t : file.tensors()) {
       if (!t.dtype) fail("{}: {} is of dtype {}, which has no dtype here", file.file(), t.name, t.dtype_name);

@@ -24,7 +24,30 @@ void sized(nb::module_& m, const char* name, F f, const char* doc) {
       [f, name](const nb::args& size, MaybeType dtype, DeviceArg device, bool requires_grad) {
         const Dims d = dims_of(size, name);
         const TensorOptions o = options_of(dtype, device, requires_grad);
-        nb::gil_scoped_release free;
+        const Unlocked free;
+        return f(d, o);
+      },
+      "size"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, doc);
+  m.def(
+      name,
+      [f](const Dims& size, MaybeType dtype, DeviceArg device, bool requires_grad) {
+        const TensorOptions o = options_of(dtype, device, requires_grad);
+        const Unlocked free;
+        return f(size, o);
+      },
+      nb::kw_only(), "size"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, doc);
+}
+
+// x.new_zeros(2, 3): of x's dtype and device unless others are given.
+template <class F>
+void new_of(TensorClass& c, const char* name, F f, const char* doc) {
+  c.def(
+      name,
+      [f, name](const Tensor& x, const nb::args& size, MaybeType dtype, DeviceArg device, bool requires_grad) {
+        TensorOptions o = options_of(dtype.value_or(x.dtype()), device, requires_grad);
+        if (!device.given()) o.device = x.device();
+        const Dims d = dims_of(size, name);
+        const Unlocked free;
         return f(d, o);
       },
       "size"_a, "dtype"_a = nb::none(), "device"_a = nb::none(), "requires_grad"_a = false, doc);
@@ -95,18 +118,44 @@ void constants(nb::module_& m) {
       "input"_a, "fill_value"_a, TALLY_OPTIONS, "All the value, as x.");
 }
 
+// As another tensor: its dtype and device.
+void from_tensor(TensorClass& c) {
+  new_of(
+      c, "new_empty", [](const Dims& d, const TensorOptions& o) { return empty(d, o); },
+      "Uninitialised, of this tensor's dtype and device.");
+  new_of(
+      c, "new_zeros", [](const Dims& d, const TensorOptions& o) { return zeros(d, o); },
+      "All 0, of this tensor's dtype and device.");
+  new_of(
+      c, "new_ones", [](const Dims& d, const TensorOptions& o) { return ones(d, o); },
+      "All 1, of this tensor's dtype and device.");
+  c.def(
+       "new_full",
+       [](const Tensor& x, const Dims& size, Scalar v, MaybeType t) {
+         return full(size, v, {.dtype = t.value_or(x.dtype()), .device = x.device()});
+       },
+       "size"_a, "fill_value"_a, "dtype"_a = nb::none(), "All the value, of this tensor's dtype and device.")
+      .def(
+          "new_tensor",
+          [](const Tensor& x, nb::handle data, MaybeType t) {
+            return tensor_from_python(data, t.value_or(x.dtype()), x.device());
+          },
+          nb::arg("data").none(), "dtype"_a = nb::none(), "tensor() of this tensor's dtype and device.");
+}
+
 void random(nb::module_& m) {
   m.def(
       "manual_seed", [](int64_t seed) { manual_seed(static_cast<uint64_t>(seed)); }, "seed"_a,
       "Random draws start anew: the same calls then give the same numbers, on every device.");
-  m.def("initial_seed", [] { return default_generator().initial_seed(); });
+  m.def(
+      "initial_seed", [] { return default_generator().initial_seed(); }, "The seed that random draws started from.");
   m.def(
       "get_rng_state", [] { return std::pair(default_generator().initial_seed(), default_generator().draws()); },
       "Seed and number of draws: what set_rng_state() takes.");
   m.def(
       "set_rng_state",
       [](std::pair<uint64_t, uint64_t> state) { default_generator().manual_seed(state.first).set_draws(state.second); },
-      "state"_a);
+      "state"_a, "Draws go on from what get_rng_state() gave.");
   sized(
       m, "rand", [](const Dims& d, const TensorOptions& o) { return rand(d, o); }, "Uniform in [0, 1).");
   sized(
@@ -143,34 +192,36 @@ void random(nb::module_& m) {
 // What tally.nn.init calls: x in place, unrecorded, also where it is a leaf that requires a gradient.
 void initial(nb::module_& m, TensorClass& c) {
   m.def(
-      "init_uniform_", [](const Tensor& x, double a, double b) { uniform_(x.detach(), a, b); }, Release());
+      "init_uniform_", [](const Tensor& x, double a, double b) { uniform_(x.detach(), a, b); }, Release(),
+      "Uniform in [a, b), in place, unrecorded.");
   m.def(
-      "init_normal_", [](const Tensor& x, double mean, double std) { normal_(x.detach(), mean, std); }, Release());
+      "init_normal_", [](const Tensor& x, double mean, double std) { normal_(x.detach(), mean, std); }, Release(),
+      "Normal, in place, unrecorded.");
   m.def(
       "init_trunc_normal_",
       [](const Tensor& x, double mean, double std, double a, double b) { trunc_normal_(x.detach(), mean, std, a, b); },
-      Release());
+      Release(), "Normal within [a, b], in place, unrecorded.");
   c.def(
        "uniform_",
-       [](nb::handle_t<Tensor> self, double a, double b) {
+       [](nb::handle_t<Tensor> self, double a, double b) -> Self {
          uniform_(nb::cast<Tensor&>(self), a, b);
          return nb::borrow(self);
        },
-       "from"_a = 0.0, "to"_a = 1.0)
+       "low"_a = 0.0, "high"_a = 1.0, "Uniform in [low, high), in place.")
       .def(
           "normal_",
-          [](nb::handle_t<Tensor> self, double mean, double std) {
+          [](nb::handle_t<Tensor> self, double mean, double std) -> Self {
             normal_(nb::cast<Tensor&>(self), mean, std);
             return nb::borrow(self);
           },
-          "mean"_a = 0.0, "std"_a = 1.0)
+          "mean"_a = 0.0, "std"_a = 1.0, "Normal, in place.")
       .def(
           "random_",
-          [](nb::handle_t<Tensor> self, int64_t low, int64_t high) {
+          [](nb::handle_t<Tensor> self, int64_t low, int64_t high) -> Self {
             random_(nb::cast<Tensor&>(self), low, high);
             return nb::borrow(self);
           },
-          "low"_a, "high"_a);
+          "low"_a, "high"_a, "Integers of [low, high), in place.");
 }
 
 }  // namespace
@@ -179,6 +230,7 @@ void bind_new(nb::module_& m, TensorClass& c) {
   constants(m);
   random(m);
   initial(m, c);
+  from_tensor(c);
 }
 
 }  // namespace tally::py

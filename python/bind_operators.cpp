@@ -26,10 +26,10 @@ template <class F>
 void in_place(TensorClass& c, const char* name, F f) {
   c.def(
       name,
-      [f](nb::handle_t<Tensor> self, const OperandArg& b) {
+      [f](nb::handle_t<Tensor> self, const OperandArg& b) -> Self {
         Tensor& x = nb::cast<Tensor&>(self);
         {
-          nb::gil_scoped_release free;
+          const Unlocked free;
           f(x, b.get());
         }
         return nb::borrow(self);
@@ -48,11 +48,11 @@ void bind_operators(nb::module_&, TensorClass& c) {
   // Two tensors are the usual case.
   c.def(
       "__add__",
-      [](const Tensor& a, const OperandArg& b) { return b.tensor ? add(a, *b.tensor) : add(Operand(a), b.get()); },
+      [](const Tensor& a, const OperandArg& b) { return b.tensor() ? add(a, *b.tensor()) : add(Operand(a), b.get()); },
       Release(), nb::is_operator());
   c.def(
       "__mul__",
-      [](const Tensor& a, const OperandArg& b) { return b.tensor ? mul(a, *b.tensor) : mul(Operand(a), b.get()); },
+      [](const Tensor& a, const OperandArg& b) { return b.tensor() ? mul(a, *b.tensor()) : mul(Operand(a), b.get()); },
       Release(), nb::is_operator());
   c.def(
       "__radd__", [](const Tensor& a, const OperandArg& b) { return plus(b.get(), a); }, Release(), nb::is_operator());
@@ -73,13 +73,22 @@ void bind_operators(nb::module_&, TensorClass& c) {
   pair<gt>(c, "__gt__", nullptr), pair<ge>(c, "__ge__", nullptr);
   c.def(
       "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, Release(), nb::is_operator());
+  const auto with_array = [](const Tensor& a, nb::handle b, bool reverse) -> nb::object {
+    std::optional<Tensor> y;
+    if (!array_from_python(b.ptr(), y)) return nb::borrow(Py_NotImplemented);
+    return nb::cast(reverse ? matmul(*y, a) : matmul(a, *y));
+  };
+  c.def(
+      "__matmul__", [=](const Tensor& a, nb::handle b) { return with_array(a, b, false); }, nb::is_operator());
+  c.def(
+      "__rmatmul__", [=](const Tensor& a, nb::handle b) { return with_array(a, b, true); }, nb::is_operator());
   c.def(
       "__neg__", [](const Tensor& x) { return neg(x); }, Release());
   c.def(
       "__abs__", [](const Tensor& x) { return tally::abs(x); }, Release());
   c.def(
       "__invert__", [](const Tensor& x) { return bitwise_not(x); }, Release());
-  c.def("__pos__", [](nb::handle x) { return nb::borrow(x); });
+  c.def("__pos__", [](nb::handle_t<Tensor> x) -> Self { return nb::borrow(x); });
   in_place(c, "__iadd__", [](Tensor& x, const Operand& y) { add_(x, y); });
   in_place(c, "__isub__", [](Tensor& x, const Operand& y) { sub_(x, y); });
   in_place(c, "__imul__", [](Tensor& x, const Operand& y) { mul_(x, y); });

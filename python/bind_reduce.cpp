@@ -16,6 +16,39 @@ void extreme(Ops& o, const char* name, All all, One one, Pair pair, const char* 
   o.both(name, pair, "The same of two tensors, element by element.", "other"_a);
 }
 
+// The same by NumPy's names, as PyTorch takes them too: x.sum(axis=0, keepdims=True).
+template <class F>
+void by_axis(Ops& o, const char* name, F f, const char* doc) {
+  o.both(name, f, doc, nb::kw_only(), "axis"_a, "keepdims"_a = false);
+}
+
+void numpy_names(Ops& o) {
+  by_axis(
+      o, "sum", [](const Tensor& x, const Dims& axis, bool keep) { return sum(x, axis, keep); }, "By NumPy's names.");
+  by_axis(
+      o, "prod", [](const Tensor& x, const Dims& axis, bool keep) { return prod(x, axis, keep); }, "By NumPy's names.");
+  by_axis(
+      o, "mean", [](const Tensor& x, const Dims& axis, bool keep) { return mean(x, axis, keep); }, "By NumPy's names.");
+  by_axis(o, "amax", amax, "By NumPy's names.");
+  by_axis(o, "amin", amin, "By NumPy's names.");
+  by_axis(o, "any", any, "By NumPy's names.");
+  by_axis(o, "all", tally::all, "By NumPy's names.");
+  by_axis(o, "argmax", argmax, "By NumPy's names.");
+  by_axis(o, "argmin", argmin, "By NumPy's names.");
+  by_axis(
+      o, "max", [](const Tensor& x, int axis, bool keep) { return max(x, axis, keep); },
+      "(values, indices) by NumPy's names.");
+  by_axis(
+      o, "min", [](const Tensor& x, int axis, bool keep) { return min(x, axis, keep); },
+      "(values, indices) by NumPy's names.");
+  by_axis(
+      o, "var", [](const Tensor& x, const Dims& axis, bool keep) { return var(x, axis, 1, keep); },
+      "By NumPy's names.");
+  by_axis(
+      o, "std", [](const Tensor& x, const Dims& axis, bool keep) { return tally::std(x, axis, 1, keep); },
+      "By NumPy's names.");
+}
+
 double correction_of(bool unbiased, std::optional<double> correction) { return correction.value_or(unbiased ? 1 : 0); }
 
 }  // namespace
@@ -42,6 +75,7 @@ void bind_reduce(Ops& o) {
   o.both("argmin", argmin, "The place of the first minimum.", "dim"_a = nb::none(), "keepdim"_a = false);
   o.both("any", any, "Whether one is not 0.", dim, "keepdim"_a = false);
   o.both("all", tally::all, "Whether none is 0.", dim, "keepdim"_a = false);
+  numpy_names(o);
   const auto var_of = [](const Tensor& x, const Dims& d, bool unbiased, bool keepdim, std::optional<double> c) {
     return var(x, d, correction_of(unbiased, c), keepdim);
   };

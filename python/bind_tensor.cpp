@@ -19,7 +19,7 @@ int64_t address(const Tensor& x) { return reinterpret_cast<int64_t>(x.raw().data
 Tensor convert(const Tensor& x, std::optional<DType> dtype, DeviceArg device, bool non_blocking, bool copy) {
   const Device d = device.get(x.device());
   const DType t = dtype.value_or(x.dtype());
-  nb::gil_scoped_release free;
+  const Unlocked free;
   Tensor y = t == x.dtype() ? x : to(x, t);
   if (d != x.device()) y = to(y, d, non_blocking);
   return copy && y.shares_storage(x) ? copied(x) : y;
@@ -67,28 +67,34 @@ void set_data(Tensor& x, const Tensor& values) {
 void bind_facts(TensorClass& c) {
   c.def_prop_ro(
        "shape", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes: a Size, which is a tuple.")
-      .def_prop_ro("dtype", [](const Tensor& x) { return x.dtype(); })
-      .def_prop_ro("device", [](const Tensor& x) { return x.device(); })
-      .def_prop_ro("ndim", &Tensor::dim)
-      .def_prop_ro("itemsize", &Tensor::element_size)
+      .def_prop_ro(
+          "dtype", [](const Tensor& x) { return x.dtype(); }, "What the elements are.")
+      .def_prop_ro(
+          "device", [](const Tensor& x) { return x.device(); }, "Where they are.")
+      .def_prop_ro("ndim", &Tensor::dim, "The number of axes.")
+      .def_prop_ro("itemsize", &Tensor::element_size, "Bytes of an element.")
       .def_prop_ro(
           "nbytes", [](const Tensor& x) { return x.nbytes(); }, "numel() * element_size().")
-      .def_prop_ro("is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::kCuda; })
-      .def_prop_ro("is_meta", [](const Tensor& x) { return x.device().kind == DeviceKind::kMeta; })
+      .def_prop_ro(
+          "is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::kCuda; }, "Whether it is on a card.")
+      .def_prop_ro(
+          "is_meta", [](const Tensor& x) { return x.device().kind == DeviceKind::kMeta; },
+          "Whether it has shapes only.")
       .def_prop_ro("is_leaf", &Tensor::is_leaf, "No op made it, or none that is recorded.")
       .def("dim", &Tensor::dim, "The number of axes.")
       .def(
           "size", [](const Tensor& x) { return x.sizes(); }, "Sizes of the axes, or of one (negative: from the end).")
       .def(
-          "size", [](const Tensor& x, int dim) { return x.size(dim); }, "dim"_a)
+          "size", [](const Tensor& x, int dim) { return x.size(dim); }, "dim"_a, "The size of one axis.")
       .def(
           "stride", [](const Tensor& x) { return nb::tuple(nb::cast(x.strides())); },
           "Elements from one to the next along each axis, or along one.")
       .def(
-          "stride", [](const Tensor& x, int dim) { return x.stride(dim); }, "dim"_a)
+          "stride", [](const Tensor& x, int dim) { return x.stride(dim); }, "dim"_a, "The stride of one axis.")
       .def("storage_offset", &Tensor::storage_offset, "Elements of the storage before this tensor's first.")
       .def("numel", &Tensor::numel, "The number of elements.")
-      .def("nelement", &Tensor::numel)
+      .def("nelement", &Tensor::numel, "numel().")
+      .def("ndimension", &Tensor::dim, "dim().")
       .def("element_size", &Tensor::element_size, "Bytes of an element.")
       .def("data_ptr", address, "Address of the first element; 0 where there is no memory.")
       .def(
@@ -97,7 +103,11 @@ void bind_facts(TensorClass& c) {
       .def("same_storage", &Tensor::shares_storage, "other"_a, "Both are views of one storage.")
       .def("is_contiguous", &Tensor::is_contiguous, "Elements lie in order, without gaps.")
       .def("is_pinned", &Tensor::is_pinned, "In page-locked memory.")
-      .def("is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); });
+      .def(
+          "is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); },
+          "Whether its dtype is of floats.")
+      .def(
+          "is_complex", [](const Tensor&) { return false; }, "False: there are no complex dtypes.");
 }
 
 void bind_conversions(TensorClass& c) {
@@ -108,17 +118,28 @@ void bind_conversions(TensorClass& c) {
         "where nothing changes.")
       .def("pin_memory", pin_memory, Release(), "A copy in page-locked memory; itself when it is there already.")
       .def(
-          "type_as", [](const Tensor& x, const Tensor& other) { return to(x, other.dtype()); }, "other"_a)
+          "type_as", [](const Tensor& x, const Tensor& other) { return to(x, other.dtype()); }, "other"_a,
+          "This tensor with another's dtype.")
       .def(
-          "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release())
+          "type",
+          [](const Tensor& x, std::optional<DType> t) {
+            return t ? nb::cast(to(x, *t)) : nb::cast(std::string("tally.") + torch_name(x.dtype()));
+          },
+          "dtype"_a = nb::none(), "to() a dtype; without one the name of the tensor's own.")
       .def(
-          "cuda", [](const Tensor& x, int device) { return to(x, card_of(device)); }, "device"_a = 0, Release());
+          "cpu", [](const Tensor& x) { return to(x, kCpu); }, Release(),
+          "This tensor in the host's memory; itself where it is there.")
+      .def(
+          "cuda", [](const Tensor& x, int device) { return to(x, card_of(device)); }, "device"_a = 0, Release(),
+          "This tensor on a card. RuntimeError where there is none.");
   constexpr std::pair<const char*, DType> kTypes[] = {
       {"float", DType::kF32}, {"double", DType::kF64}, {"half", DType::kF16},  {"bfloat16", DType::kBF16},
-      {"long", DType::kI64},  {"int", DType::kI32},    {"short", DType::kI16}, {"bool", DType::kBool}};
+      {"long", DType::kI64},  {"int", DType::kI32},    {"short", DType::kI16}, {"bool", DType::kBool},
+      {"char", DType::kI8},   {"byte", DType::kU8}};
   for (const auto& [name, t] : kTypes)
     c.def(
-        name, [t = t](const Tensor& x) { return to(x, t); }, Release());
+        name, [t = t](const Tensor& x) { return to(x, t); }, Release(),
+        (std::string("to(tally.") + torch_name(t) + ").").c_str());
 }
 
 }  // namespace
@@ -148,13 +169,15 @@ void bind_tensor(nb::module_& m, TensorClass& c) {
        "Whether ops on it are recorded for backward().")
       .def(
           "requires_grad_",
-          [](nb::handle self, bool on) {
+          [](nb::handle_t<Tensor> self, bool on) -> Self {
             nb::cast<Tensor&>(self).set_requires_grad(on);
             return nb::borrow(self);
           },
-          "requires_grad"_a = true)
+          "requires_grad"_a = true, "Sets requires_grad; this same tensor.")
       .def_prop_rw(
           "grad", [](const Tensor& x) { return tensor_or_none(x.grad()); }, set_grad, nb::arg().none(),
+          nb::for_getter(nb::sig("def grad(self) -> Tensor | None")),
+          nb::for_setter(nb::sig("def grad(self, gradient: Tensor | None, /) -> None")),
           "The gradient that backward() left here; None before, and on tensors that ops made unless retain_grad() was "
           "called.")
       .def_prop_rw("data", &Tensor::detach, set_data, "The same values without their history.");

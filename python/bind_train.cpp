@@ -48,7 +48,7 @@ nb::dict plan(nb::handle config, const std::string& preset_name, bool time) {
   Plan p;
   std::string text;
   {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     const Hardware* hardware = nullptr;
     if (time) require_device(run.device()), hardware = &measured_hardware(run.device());
     p = plan_run(run, hardware);
@@ -70,7 +70,7 @@ nb::dict train(nb::handle config, const std::filesystem::path& out, const std::s
   bool complete = false;
   std::unique_ptr<Trainer> trainer;
   {
-    nb::gil_scoped_release free;
+    const Unlocked free;
     TrainerOptions options;
     options.out = out, options.resume = resume, options.quiet = quiet;
     require_device(run.device());
@@ -120,7 +120,7 @@ LanguageModel* make(nb::handle config, const std::string& preset_name, uint64_t 
   fields_from_json(fields_of(c), json_of(config, "config"), "config");
   c.check();
   const Device d = device.get();
-  nb::gil_scoped_release free;
+  const Unlocked free;
   auto m = std::make_unique<LanguageModel>();
   m->model = make_model(c, seed, d);
   return m.release();
@@ -135,7 +135,7 @@ void bind_model(nb::module_& m) {
           "load",
           [](const std::filesystem::path& folder, const std::string& dtype, DeviceArg device) {
             const Device d = device.get();
-            nb::gil_scoped_release free;
+            const Unlocked free;
             LoadedModel loaded = load_run_model(folder, dtype, d);
             auto lm = std::make_unique<LanguageModel>();
             lm->model = std::move(loaded.model), lm->tokenizer = loaded.tokenizer;
@@ -158,7 +158,9 @@ void bind_model(nb::module_& m) {
             return all;
           },
           "(name, tensor) pairs; the tensors share storage and gradient with the model.")
-      .def("parameter_count", [](LanguageModel& lm) { return parameter_count(lm.model->params()); })
+      .def(
+          "parameter_count", [](LanguageModel& lm) { return parameter_count(lm.model->params()); },
+          "How many numbers the parameters are.")
       .def_prop_ro("tokenizer", [](const LanguageModel& lm) { return lm.tokenizer; })
       .def_prop_ro("config",
                    [](const LanguageModel& lm) {
@@ -174,7 +176,7 @@ void bind_model(nb::module_& m) {
             if (max_tokens < 0) fail_value("generate: max_tokens is {}", max_tokens);
             std::string text;
             {
-              nb::gil_scoped_release free;
+              const Unlocked free;
               text = lm.generate(prompt, max_tokens, s, stop);
             }
             return text;
@@ -197,19 +199,44 @@ class BoundOptimizer {
     }
     optimizer_ = make_optimizer(c, all);
   }
-  void step(double lr, double grad_scale) { optimizer_->step(lr, grad_scale); }
+  void step(double lr, double grad_scale) {
+    if (!optimizer_) fail("LibraryOptimizer: its parameters are gone");
+    optimizer_->step(lr, grad_scale);
+  }
+  // For Python's collector.
+  const std::vector<nb::object>& kept() const { return kept_; }
+  void let_go() {
+    optimizer_.reset();
+    const std::vector<nb::object> gone = std::exchange(kept_, {});
+  }
   std::vector<std::pair<std::string, Tensor>> state() {
     std::vector<std::pair<std::string, Tensor>> all;
+    if (!optimizer_) return all;
     for (const Param& p : optimizer_->state()) all.emplace_back(p.name, *p.tensor);
     return all;
   }
-  int64_t steps() const { return optimizer_->steps(); }
-  void set_steps(int64_t n) { optimizer_->set_steps(n); }
+  int64_t steps() const { return optimizer_ ? optimizer_->steps() : 0; }
+  void set_steps(int64_t n) {
+    if (optimizer_) optimizer_->set_steps(n);
+  }
 
  private:
   std::vector<nb::object> kept_;
   std::unique_ptr<Optimizer> optimizer_;
 };
+
+PyType_Slot optimizer_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+       Py_VISIT(Py_TYPE(self));
+       if (!nb::inst_ready(self)) return 0;
+       for (const nb::object& o : nb::inst_ptr<BoundOptimizer>(self)->kept()) Py_VISIT(o.ptr());
+       return 0;
+     })},
+    {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+       if (nb::inst_ready(self)) nb::inst_ptr<BoundOptimizer>(self)->let_go();
+       return 0;
+     })},
+    {0, nullptr}};
 
 }  // namespace
 
@@ -224,10 +251,12 @@ void bind_train(nb::module_& m) {
         "Trains as `tally train` does: config has the groups model, data, optim, schedule and train; out is the run's "
         "folder. "
         "Ctrl-C saves and stops.");
-  nb::class_<BoundOptimizer>(m, "LibraryOptimizer", "An optimizer of the library; tally.optim shows it.")
+  nb::class_<BoundOptimizer>(m, "LibraryOptimizer", "An optimizer of the library; tally.optim shows it.",
+                             nb::type_slots(optimizer_slots))
       .def(nb::init<nb::handle, const std::vector<std::pair<std::string, nb::object>>&>(), "config"_a, "params"_a)
-      .def("step", &BoundOptimizer::step, "lr"_a, "grad_scale"_a = 1.0, Release())
-      .def("state", &BoundOptimizer::state)
+      .def("step", &BoundOptimizer::step, "lr"_a, "grad_scale"_a = 1.0, Release(),
+           "Changes the parameters by their gradients times grad_scale.")
+      .def("state", &BoundOptimizer::state, "(name, tensor) pairs of moments, over the same storage.")
       .def_prop_rw("steps", &BoundOptimizer::steps, &BoundOptimizer::set_steps);
 }
 

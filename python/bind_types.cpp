@@ -4,6 +4,7 @@
 #include "python/bind.h"
 #include "tally/core/device.h"
 #include "tally/core/number.h"
+#include "tally/core/promote.h"
 
 namespace tally::py {
 
@@ -129,7 +130,10 @@ void bind_types(nb::module_& m) {
   nb::class_<DTypeObject>(m, "dtype", "What a tensor's elements are: tally.float32, tally.bfloat16, tally.int64 ...")
       .def_prop_ro(
           "itemsize", [](const DTypeObject& d) { return item_size(d.value); }, "Bytes of an element.")
-      .def_prop_ro("is_floating_point", [](const DTypeObject& d) { return is_floating(d.value); })
+      .def_prop_ro(
+          "is_floating_point", [](const DTypeObject& d) { return is_floating(d.value); }, "Whether it is of floats.")
+      .def_prop_ro(
+          "is_complex", [](const DTypeObject&) { return false; }, "False: there are no complex dtypes.")
       .def_prop_ro(
           "short_name", [](const DTypeObject& d) { return name_of(d.value); }, "As the program says it: f32.")
       .def("__repr__", [](const DTypeObject& d) { return std::string("tally.") + torch_name(d.value); })
@@ -152,7 +156,7 @@ void bind_types(nb::module_& m) {
           [](Device* self, const std::string& type, std::optional<int> index) {
             new (self) Device(parse_device(index ? fmt::format("{}:{}", type, *index) : type));
           },
-          "type"_a, "index"_a = nb::none())
+          "type"_a, "index"_a = nb::none(), "'cpu', 'cuda', 'cuda:0' or 'meta', and a card's number.")
       .def(
           "__init__", [](Device* self, const Device& other) { new (self) Device(other); }, "other"_a)
       .def_prop_ro("type", device_type)
@@ -187,7 +191,13 @@ void bind_types(nb::module_& m) {
       .def_ro("bits", &IntInfo::bits)
       .def("__repr__",
            [](const IntInfo& i) { return fmt::format("iinfo(max={}, min={}, bits={})", i.max, i.min, i.bits); });
-  m.def("finfo", finfo, "dtype"_a,
+  m.def(
+      "get_default_dtype", [] { return kDefaultFloat; }, "The dtype of Python's floats: float32.");
+  m.def("promote_types", promote_types, "type1"_a, "type2"_a,
+        "The smallest dtype that both convert to, by PyTorch's rules; a TypeError where there is none.");
+  m.def("can_cast", can_cast, "from_"_a, "to"_a,
+        "Whether an in-place op may write the one dtype into the other: floats never into integers.");
+  m.def("finfo", finfo, "dtype"_a = DType::kF32,
         "max, min, tiny, eps, smallest_subnormal and bits of a dtype of floats; else a TypeError.");
   m.def("iinfo", iinfo, "dtype"_a, "max, min and bits of an integer dtype; else a TypeError.");
 }

@@ -4,9 +4,12 @@
 #include <cstring>
 
 #include "python/bind.h"
+#include "python/operand.h"
 #include "tally/core/number.h"
 #include "tally/core/print.h"
+#include "tally/ops/compare.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/reduce_plain.h"
 #include "tally/ops/view.h"
 
 namespace tally::py {
@@ -34,11 +37,36 @@ nb::object nested(const Tensor& x, int axis, int64_t& at) {
   return list;
 }
 
+// What Python prints: its own names of dtypes and devices.
+std::string text(const Tensor& x) {
+  PrintOptions o;
+  o.dtype_name = [](DType t) { return std::string("tally.") + torch_name(t); };
+  o.device_name = [](const Device& d) { return d == kMetaCpu ? std::string("meta") : name_of(d); };
+  return str(x, o);
+}
+
 nb::object item(const Tensor& x) {
   if (x.numel() != 1)
     fail("item: a tensor of shape {} has {} elements; only one of one element becomes a number", str(x.sizes()),
          x.numel());
   return nb::steal(element(readable(x).raw().data, x.dtype(), 0));
+}
+
+// float(x), int(x), complex(x).
+nb::object number(const Tensor& x) {
+  if (x.numel() != 1)
+    fail_value("a tensor of shape {} has {} elements; only one of one element becomes a number", str(x.sizes()),
+               x.numel());
+  return item(x);
+}
+
+// value in x: whether one element is equal to it.
+bool contains(const Tensor& x, nb::handle value) {
+  OperandArg v;
+  if (!nb::try_cast(value, v))
+    fail("in: a {} is looked for in a tensor; numbers and tensors can be", nb::str(value.type()).c_str());
+  const Unlocked free;
+  return any(eq(x.detach(), v.get()), Dims(), false).item() != 0;
 }
 
 bool truth(const Tensor& x) {
@@ -81,22 +109,40 @@ nb::object tolist(const Tensor& x) {
 }
 
 void bind_values(nb::module_& m, TensorClass& c) {
-  c.def("item", item, "The value of a tensor of one element, as a Python number.")
-      .def("tolist", tolist, "The values as nested lists of Python numbers.")
-      .def("numpy", numpy,
-           "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for "
-           "tensors "
-           "of a card; RuntimeError where a gradient is required.")
+  c.def("item", item, nb::sig("def item(self) -> int | float | bool"),
+        "The value of a tensor of one element, as a Python number.")
+      .def("tolist", tolist, nb::sig("def tolist(self) -> list"), "The values as nested lists of Python numbers.")
+      .def(
+          "numpy",
+          [](const Tensor& x, bool force) {
+            if (!force) return numpy(x);
+            const Tensor here = to(x.detach(), kCpu);
+            const DType t = here.dtype();
+            return numpy(is_floating(t) && t != DType::kF64 && t != DType::kF16 ? to(here, DType::kF32) : here);
+          },
+          nb::kw_only(), "force"_a = false, nb::sig("def numpy(self, *, force: bool = False) -> typing.Any"),
+          "A NumPy array over the same memory (CPU). TypeError for dtypes NumPy lacks (bfloat16, float8) and for "
+          "tensors of a card; RuntimeError where a gradient is required. With force whatever can be had: detached, on "
+          "the "
+          "CPU, float32 for a float dtype that NumPy lacks.")
       .def(
           "__array__",
-          [](const Tensor& x, nb::handle dtype, nb::handle) {
+          [](const Tensor& x, nb::handle dtype, nb::handle copy) {
             nb::object a = numpy(x);
-            return dtype.is_none() ? a : a.attr("astype")(dtype);
+            if (!dtype.is_none()) return nb::object(a.attr("astype")(dtype, nb::arg("copy") = copy.ptr() == Py_True));
+            return copy.ptr() == Py_True ? nb::object(a.attr("copy")()) : a;
           },
-          "dtype"_a = nb::none(), "copy"_a = nb::none())
+          "dtype"_a = nb::none(), "copy"_a = nb::none(), "What NumPy's functions make of a tensor: numpy().")
+      .def(
+          "__array_wrap__",
+          [](nb::handle, nb::handle array, nb::handle, bool) { return tensor_from_python(array, std::nullopt, kCpu); },
+          "array"_a, "context"_a = nb::none(), "return_scalar"_a = false,
+          "What NumPy's functions of numbers make of their result: a tensor.")
       .def("__bool__", truth)
-      .def("__float__", [](const Tensor& x) { return nb::steal(PyNumber_Float(item(x).ptr())); })
-      .def("__int__", [](const Tensor& x) { return nb::steal(PyNumber_Long(item(x).ptr())); })
+      .def("__float__", [](const Tensor& x) { return nb::steal(PyNumber_Float(number(x).ptr())); })
+      .def("__int__", [](const Tensor& x) { return nb::steal(PyNumber_Long(number(x).ptr())); })
+      .def("__complex__",
+           [](const Tensor& x) { return nb::steal(PyComplex_FromDoubles(PyFloat_AsDouble(number(x).ptr()), 0)); })
       .def("__index__",
            [](const Tensor& x) {
              if (is_floating(x.dtype()) || x.numel() != 1)
@@ -109,19 +155,18 @@ void bind_values(nb::module_& m, TensorClass& c) {
              if (x.dim() == 0) fail_type("len: a tensor of no axes has no length");
              return x.sizes()[0];
            })
-      .def("__contains__",
-           [](const Tensor& x, nb::handle value) {
-             for (nb::handle v : nb::list(tolist(reshape(x.detach(), Dims(-1)))))
-               if (v.equal(value)) return true;
-             return false;
-           })
+      .def("__contains__", contains, nb::arg().none())
       .def("__format__",
            [](nb::handle self, const std::string& spec) {
              const Tensor& x = nb::cast<const Tensor&>(self);
-             if (spec.empty()) return nb::object(nb::str(self));
+             if (spec.empty() && x.dim() > 0) return nb::object(nb::str(self));
+             if (x.numel() != 1)
+               fail_type("format: '{}' formats one number; this tensor of shape {} has {}", spec, str(x.sizes()),
+                         x.numel());
              return nb::steal(PyObject_Format(item(x).ptr(), nb::str(spec.c_str()).ptr()));
            })
-      .def("__repr__", [](const Tensor& x) { return str(x); })
+      .def("__repr__", text)
+      .def("__copy__", [](const Tensor& x) { return x; })
       .def("__reduce_ex__",
            [](nb::handle self, int) {  // as bytes, with what says how to read them
              const Tensor& x = nb::cast<const Tensor&>(self);
@@ -137,6 +182,7 @@ void bind_values(nb::module_& m, TensorClass& c) {
               fail("deepcopy: only a leaf can be copied with what surrounds it; use clone() or detach()");
             Tensor y = copied(x.detach());
             if (x.requires_grad()) y.set_requires_grad();
+            if (x.requires_grad() && x.grad().defined()) y.set_grad(copied(x.grad().detach()));
             return y;
           },
           "memo"_a)

@@ -28,7 +28,7 @@ void axes(Ops& o) {
   o.class_.def(
       "expand", [](const Tensor& x, const nb::args& size) { return expand(x, dims_of(size, "expand")); }, "size"_a,
       "Axes of size 1, and new ones in front, repeated without memory; -1 keeps an axis.");
-  o.class_.def("expand_as", expand_as, "other"_a);
+  o.class_.def("expand_as", expand_as, "other"_a, "expand() to another tensor's shape.");
   o.both("broadcast_to", broadcast_to, "expand() as a function.", "size"_a);
   o.class_.def_prop_ro(
       "T",
@@ -49,7 +49,8 @@ void shapes(Ops& o) {
       "The same elements in another shape without a copy; one size may be -1. RuntimeError where the strides do "
       "not allow it.");
   o.class_.def(
-      "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.sizes()); }, "other"_a);
+      "view_as", [](const Tensor& x, const Tensor& other) { return view(x, other.sizes()); }, "other"_a,
+      "view() in another tensor's shape.");
   o.class_.def(
       "reshape", [](const Tensor& x, const nb::args& size) { return reshape(x, dims_of(size, "reshape")); }, "size"_a,
       "view() where it can, else a copy.");

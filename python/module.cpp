@@ -32,7 +32,8 @@ NB_MODULE(_C, m) {
   bind_types(m);
   TensorClass tensor(m, "Tensor",
                      "Numbers of one dtype in up to six axes: a storage and a view of it (sizes, strides, offset).\n"
-                     "Names and meaning are PyTorch's. Views share the storage.");
+                     "Names and meaning are PyTorch's. Views share the storage.",
+                     nb::type_slots(tensor_slots()), nb::is_weak_referenceable());
   Ops ops(m, tensor);
   bind_tensor(m, tensor);
   bind_values(m, tensor);
@@ -50,6 +51,8 @@ NB_MODULE(_C, m) {
   bind_einops(m);
   bind_autograd(m, tensor);
   bind_device(m);
+  bind_ledger(m);
+  bind_quantize(m);
   bind_io(m);
   bind_text(m);
   bind_train(m);

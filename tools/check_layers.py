@@ -2,7 +2,7 @@
 """Checks the direction of every #include against tally/layers.txt, and the few other rules on includes.
 
 - A layer includes what its line allows and what those layers reach; the program (cli/) includes any layer.
-- Kernel files (tally/ops/*_cpu.cpp, *_cuda.cu) reach no core header but view.h, number.h, small_floats.h and cost.h, and
+- Kernel files (tally/ops/*_cpu.cpp, *_cuda.cu) reach no core header but view.h, fault.h, number.h, small_floats.h and cost.h, and
   of base only rng.h and parallel.h: no Tensor, no tape, no ledger.
 - CLI11 stands in cli/args.cpp only, nlohmann-json in tally/base/json.cpp only.
 - Nothing inside tally/ includes the umbrella tally/tally.h.
@@ -15,7 +15,7 @@ import re
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
-KERNEL_CORE = {"tally/core/view.h", "tally/core/cost.h", "tally/core/number.h", "tally/core/small_floats.h"}
+KERNEL_CORE = {"tally/core/view.h", "tally/core/cost.h", "tally/core/fault.h", "tally/core/number.h", "tally/core/small_floats.h"}
 KERNEL_BASE = {"tally/base/rng.h", "tally/base/parallel.h"}
 
 

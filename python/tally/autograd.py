@@ -92,11 +92,16 @@ class FunctionContext:
 
     def __init__(self):
         self._saved = ()
+        self._not_differentiable = ()
         self.needs_input_grad = ()
 
     def save_for_backward(self, *tensors):
         """Keeps tensors for the backward, where they are counted, offloaded and checked for changes."""
         self._saved = tensors
+
+    def mark_non_differentiable(self, *tensors):
+        """Results of forward that shall not require a gradient; backward is given zeros for them."""
+        self._not_differentiable = tensors
 
     @property
     def saved_tensors(self):

@@ -22,7 +22,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 // (PinnedBytes, pin_memory) to be copied beside other work, must live until the copy is done, and must neither be
 // written, as `from`, nor read, as `to`, until synchronize() or a Moment after it has passed.
 void copy_bytes_async(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
-// Waits until the device has done all it was given.
+// Waits until the device has done all it was given. Throws IndexError for an index outside its range that a kernel met
+// since the last time (fault.h); so do copies to the host that wait, and Moment::wait.
 void synchronize(Device d);
 
 // Host memory for copies to and from `device`: page-locked where that is a card, ordinary elsewhere. Not counted as
@@ -88,6 +89,8 @@ inline bool is_available() { return cuda_device_count() > 0; }
 inline DeviceInfo get_device_properties(int index = 0) { return device_info(cuda_device(index)); }
 
 namespace detail {
+// synchronize() for destructors: what kernels met stays for the next one.
+void wait_for(Device d);
 // Memory of device `index` straight from the driver; null when there is no more.
 void* device_take(int index, int64_t bytes);
 void device_give(int index, void* block);

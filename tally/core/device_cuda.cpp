@@ -10,10 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "tally/base/error.h"
 #include "tally/core/dtype.h"
+#include "tally/core/fault.h"
 #include "tally/core/replay.h"
 
 namespace tally {
@@ -33,10 +35,27 @@ void use(int index) {
 // The stream of every device that was given work.
 std::mutex streams_mutex;
 std::array<cudaStream_t, kMaxDevices> streams{};
+std::array<IndexFault*, kMaxDevices> faults{};
 
 int on_device(Device a, Device b) { return a.kind == DeviceKind::kCuda ? a.index : b.index; }
 
 cudaStream_t stream_of(int index) { return static_cast<cudaStream_t>(detail::device_stream(index)); }
+
+// Throws for the index outside its range that work of the device met, if the host was not told yet. The device is idle
+// or has passed that work.
+void throw_index_fault(int index) {
+  IndexFault found{};
+  {
+    const std::lock_guard lock(streams_mutex);
+    IndexFault* const fault = faults[static_cast<size_t>(index)];
+    if (fault == nullptr || *static_cast<volatile int*>(&fault->there) == 0) return;
+    found = *fault;
+    fault->there = 0;
+    detail::check_cuda("cudaMemsetAsync",
+                       cudaMemsetAsync(fault->taken, 0, sizeof(unsigned), streams[static_cast<size_t>(index)]));
+  }
+  fail_index("{}: index {} is not one of 0 to {} (found on cuda:{})", found.op, found.index, found.size - 1, index);
+}
 
 }  // namespace
 
@@ -95,9 +114,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 }
 
 void synchronize(Device d) {
-  if (d.kind != DeviceKind::kCuda) return;
-  use(d.index);
-  detail::check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(d.index)));
+  detail::wait_for(d);
+  if (d.kind == DeviceKind::kCuda) throw_index_fault(d.index);
 }
 
 PinnedBytes::PinnedBytes(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
@@ -141,8 +159,9 @@ double Moment::seconds_since(const Moment& start) const {
 }
 
 void Moment::wait() const {
-  if (event_ != nullptr)
-    detail::check_cuda("cudaEventSynchronize", cudaEventSynchronize(static_cast<cudaEvent_t>(event_)));
+  if (event_ == nullptr) return;
+  detail::check_cuda("cudaEventSynchronize", cudaEventSynchronize(static_cast<cudaEvent_t>(event_)));
+  throw_index_fault(device_.index);
 }
 
 DeviceInfo device_info(Device d) {
@@ -170,6 +189,12 @@ DeviceInfo device_info(Device d) {
 }
 
 namespace detail {
+
+void wait_for(Device d) {
+  if (d.kind != DeviceKind::kCuda) return;
+  use(d.index);
+  check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_of(d.index)));
+}
 
 void* device_take(int index, int64_t bytes) {
   require_device(cuda_device(index));
@@ -223,6 +248,23 @@ void* device_stream(int index) {
   cudaStream_t& s = streams[static_cast<size_t>(index)];
   if (s == nullptr) check_cuda("cudaStreamCreate", cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   return s;
+}
+
+IndexFault* index_fault(int index) {
+  TALLY_ASSERT(index >= 0 && index < kMaxDevices);
+  const std::lock_guard lock(streams_mutex);
+  IndexFault*& fault = faults[static_cast<size_t>(index)];
+  if (fault != nullptr) return fault;
+  use(index);
+  // Launches of a graph may be recorded just now; neither call belongs to a stream.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check_cuda("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
+  void *record = nullptr, *taken = nullptr;
+  check_cuda("cudaHostAlloc", cudaHostAlloc(&record, sizeof(IndexFault), cudaHostAllocPortable | cudaHostAllocMapped));
+  check_cuda("cudaMalloc", cudaMalloc(&taken, sizeof(unsigned)));
+  check_cuda("cudaMemset", cudaMemset(taken, 0, sizeof(unsigned)));
+  check_cuda("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode));
+  return fault = new (record) IndexFault{static_cast<unsigned*>(taken), nullptr, 0, 0, 0};
 }
 
 void check_cuda(const char* what, int code) {

@@ -24,6 +24,7 @@ void copy_bytes_async(void* to, Device to_device, const void* from, Device from_
   copy_bytes(to, to_device, from, from_device, bytes);
 }
 void synchronize(Device) {}
+void detail::wait_for(Device) {}
 
 PinnedBytes::PinnedBytes(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
   require_device(device);

@@ -79,7 +79,7 @@ class Format {
   std::string text(size_t i) const {
     if (bools_) return shown_.whole[i] != 0 ? "True" : "False";
     if (shown_.real.empty()) return std::to_string(shown_.whole[i]);
-    const double v = shown_.real[i];
+    const double v = std::isnan(shown_.real[i]) ? NAN : shown_.real[i];  // no -nan
     if (scientific_) return fmt::format("{:.{}e}", v, precision_);
     if (!whole_) return fmt::format("{:.{}f}", v, precision_);
     return fmt::format("{:.0f}{}", v, std::isfinite(v) ? "." : "");
@@ -136,11 +136,11 @@ std::string str(const Tensor& x, const PrintOptions& options) {
   const size_t indent = s.size();
   const bool meta = x.device().kind == DeviceKind::kMeta, empty = x.numel() == 0;
   std::vector<std::string> more;
-  if (x.device().kind != DeviceKind::kCpu) more.push_back("device='" + name_of(x.device()) + "'");
+  if (x.device().kind != DeviceKind::kCpu) more.push_back("device='" + options.device_name(x.device()) + "'");
   if (meta || (empty && x.dim() != 1)) more.push_back("size=" + str(x.sizes()));
   const bool usual =
       x.dtype() == DType::kF32 || (!meta && !empty && (x.dtype() == DType::kI64 || x.dtype() == DType::kBool));
-  if (!usual) more.push_back(std::string("dtype=") + name_of(x.dtype()));
+  if (!usual) more.push_back("dtype=" + options.dtype_name(x.dtype()));
   if (x.requires_grad()) more.push_back("requires_grad=True");
   s += meta ? "..." : empty ? "[]" : Printer(x, options).print(indent);
   const size_t line = s.rfind('\n');

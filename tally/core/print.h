@@ -15,6 +15,9 @@ struct PrintOptions {
   int64_t threshold = 1000;  // numbers above which axes are cut ...
   int64_t edgeitems = 3;     // ... to this many at each end
   int linewidth = 80;
+  // What dtypes and devices are called: Python has names of its own.
+  std::string (*dtype_name)(DType) = [](DType t) { return std::string(name_of(t)); };
+  std::string (*device_name)(const Device&) = name_of;
 };
 
 // Only what is printed is read from a card.

@@ -47,8 +47,18 @@ TEST(Print, FormatOfFloats) {
   EXPECT_EQ(str(values({1e9, 1}, Dims(2))), "tensor([1.0000e+09, 1.0000e+00])");
   EXPECT_EQ(str(values({NAN, 1, INFINITY}, Dims(3))), "tensor([nan, 1., inf])");
   EXPECT_EQ(str(values({NAN, 1.5, -INFINITY}, Dims(3))), "tensor([   nan, 1.5000,   -inf])");
+  EXPECT_EQ(str(values({-NAN, 1}, Dims(2))), "tensor([nan, 1.])");  // a NaN has no sign
   EXPECT_EQ(str(values({0.1, 100.25}, Dims(1, 1, 2), DType::kF64)), "tensor([[[1.0000e-01, 1.0025e+02]]], dtype=f64)");
   EXPECT_EQ(str(values({0, -0.0}, Dims(2))), "tensor([0., -0.])");
+}
+
+TEST(Print, NamesOfAnotherLanguage) {
+  PrintOptions o;
+  o.dtype_name = [](DType t) { return t == DType::kBF16 ? std::string("tally.bfloat16") : "another"; };
+  o.device_name = [](const Device&) { return std::string("meta"); };
+  EXPECT_EQ(str(values({1}, Dims(1), DType::kBF16), o), "tensor([1.], dtype=tally.bfloat16)");
+  EXPECT_EQ(str(Tensor::empty(Dims(2), DType::kBF16, kMetaCpu), o),
+            "tensor(..., device='meta', size=(2,), dtype=tally.bfloat16)");
 }
 
 TEST(Print, LinesAndEmptyTensors) {

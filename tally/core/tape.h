@@ -56,6 +56,10 @@ class Node {
   void retain_grad(int output);
   bool retains_grad(int output) const;
   const std::shared_ptr<Hooks>& hooks();  // made when there are none
+  const char* op() const { return op_; }
+  // The nodes that gradients flow to from this one; null for an input that needs none.
+  size_t input_count() const { return inputs_; }
+  const Ref<Node>& input(size_t i) { return edge_begin()[i].node; }
 
  private:
   friend class Backward;

@@ -67,7 +67,7 @@ Storage::Storage(void* data, int64_t bytes, Device device, bool pinned, void* ow
 
 Storage::~Storage() {
   if (give_back_ != nullptr) {
-    if (device_.kind == DeviceKind::kCuda) synchronize(device_);  // the owner may not know our order of work
+    if (device_.kind == DeviceKind::kCuda) detail::wait_for(device_);  // the owner may not know our order of work
     count_external(device_, -used_);
     give_back_(owner_);
     return;

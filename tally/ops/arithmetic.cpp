@@ -56,8 +56,11 @@ Tensor plus(const Tensor& x, const Tensor& y, double s) {
 // a + alpha b, or a - alpha b.
 Tensor sum_or_difference(const char* name, const Operand& a, const Operand& b, Scalar alpha, bool minus) {
   const DType dtype = common_type(name, {a, b});
+  if (minus && (a.dtype() == DType::kBool || b.dtype() == DType::kBool))
+    fail(
+        "sub: bool has no difference; use logical_xor or bitwise_xor, logical_not for 1 - mask, or to() a number "
+        "first");
   if (!is_floating(dtype)) {
-    if (minus && dtype == DType::kBool) fail_type("sub: bool has no difference; use logical_xor or bitwise_xor");
     if (alpha.is_float()) fail("{}: alpha must be whole where the result is {}", name, tally::name_of(dtype));
     const IntegerOp op = minus ? IntegerOp::kSub : IntegerOp::kAdd;
     if (alpha.whole() == 1) return integer(op, a, b, dtype);

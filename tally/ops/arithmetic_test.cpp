@@ -178,9 +178,15 @@ TEST(Arithmetic, BoolAndBits) {
   expect_is(bitwise_left_shift(ints({1, -1}, DType::kI8), 3), DType::kI8, {8, -8});
   expect_is(bitwise_right_shift(ints({-9, 9}), 70), DType::kI64, {-1, 0});
   expect_kind(
-      ErrorKind::kType, [&] { t - u; }, "sub: bool has no difference");
+      ErrorKind::kRuntime, [&] { t - u; }, "sub: bool has no difference");
+  for (const Operand& other : {Operand(1), Operand(1.5), Operand(true)}) {  // as PyTorch: no side of it is bool
+    expect_kind(
+        ErrorKind::kRuntime, [&] { sub(t, other); }, "sub: bool has no difference");
+    expect_kind(
+        ErrorKind::kRuntime, [&] { sub(other, t); }, "sub: bool has no difference");
+  }
   expect_kind(
-      ErrorKind::kType, [&] { -t; }, "neg: a bool tensor");
+      ErrorKind::kRuntime, [&] { -t; }, "neg: a bool tensor");
   expect_kind(
       ErrorKind::kType, [&] { bitwise_and(floats({1}), 1); }, "takes integers and bool, not f32");
 }

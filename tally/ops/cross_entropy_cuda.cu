@@ -2,7 +2,8 @@
 // a maximum and a sum of exponentials relative to it, which the block then joins. Which thread takes which element
 // depends on the row's length only: rows that do not begin at 16 bytes are read in aligned pieces that are shifted into
 // place. A last launch of one block joins losses and counts. Backward: one read and one write of every logit, possibly
-// in place. A target that is neither ignored nor a class gives a loss and gradients of NaN.
+// in place. A target that is neither ignored nor a class is reported (core/fault.h) and
+// gives a loss and gradients of NaN.
 #include "tally/ops/cross_entropy_cuda.cuh"
 
 namespace tally::cuda {
@@ -11,7 +12,8 @@ namespace {
 
 template <class T, int kBlock>
 __global__ void __launch_bounds__(kBlock)
-    loss_kernel(const __grid_constant__ CrossEntropyArgs a, const __grid_constant__ Dims outer, int64_t rows) {
+    loss_kernel(const __grid_constant__ CrossEntropyArgs a, const __grid_constant__ Dims outer, int64_t rows,
+                FaultReport report) {
   constexpr int kV = kVector<T>, kAhead = 16 / kV;  // vectors of a thread in flight
   __shared__ float shared[kBlock / kWarp];
   const int last = outer.rank;
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(kBlock)
                           : reinterpret_cast<uintptr_t>(x) % 16 == 0 ? Access::kAligned
                                                                      : Access::kShifted;
     float at_target = NAN;
-    if (threadIdx.x == 0 && target >= 0 && target < n) at_target = load_one(x + target * step);
+    if (threadIdx.x == 0 && inside(target, n, report)) at_target = load_one(x + target * step);
     OnlineSum so_far;
     for (int64_t at = threadIdx.x * kV; at < n; at += kAhead * kBlock * kV) {
       float v[kAhead][kV];
@@ -126,10 +128,11 @@ void cross_entropy(const CrossEntropyArgs& a) {
     using T = decltype(tag);
     if (rows > 0) {
       const unsigned blocks = blocks_for(rows, 1, kMostBlocks);
+      const FaultReport report = fault_report("cross_entropy", a.device());
       if (n <= kShortRow) {
-        loss_kernel<T, kWarp><<<blocks, kWarp, 0, stream>>>(a, outer_of(a.logits), rows);
+        loss_kernel<T, kWarp><<<blocks, kWarp, 0, stream>>>(a, outer_of(a.logits), rows, report);
       } else {
-        loss_kernel<T, kThreads><<<blocks, kThreads, 0, stream>>>(a, outer_of(a.logits), rows);
+        loss_kernel<T, kThreads><<<blocks, kThreads, 0, stream>>>(a, outer_of(a.logits), rows, report);
       }
       check_launch("cross_entropy");
     }

@@ -51,11 +51,11 @@ struct FusedRow {
 // The loss of a row whose kept granules are in shared memory; f gets what its gradients need.
 template <class T, int kBlock>
 __device__ __forceinline__ float loss_of(const FusedRow<T>& r, const uint4* kept, int64_t n, int64_t step,
-                                         float* shared, RowGradient& f) {
+                                         float* shared, RowGradient& f, const FaultReport& report) {
   constexpr int kV = kVector<T>, kAhead = 16 / kV;
   const Access access = step != 1 ? Access::kStrided : r.off == 0 ? Access::kAligned : Access::kShifted;
   float at_target = NAN;
-  if (threadIdx.x == 0 && r.target >= 0 && r.target < n) at_target = load_one(r.x + r.target * step);
+  if (threadIdx.x == 0 && inside(r.target, n, report)) at_target = load_one(r.x + r.target * step);
   const T* const near = reinterpret_cast<const T*>(reinterpret_cast<const char*>(kept) + r.off);
   // Numbers of the row that whole vectors in shared memory have.
   const int64_t whole = min(n, (int64_t{r.kept} - (r.off > 0)) * kV) / kV * kV;
@@ -111,7 +111,8 @@ __device__ __forceinline__ void write_granule(const FusedRow<T>& r, const RowGra
 // `room`: granules that shared memory has.
 template <class T, int kBlock>
 __global__ void __launch_bounds__(kBlock) fused_kernel(const __grid_constant__ CrossEntropyFusedArgs a,
-                                                       const __grid_constant__ Dims outer, int64_t rows, int room) {
+                                                       const __grid_constant__ Dims outer, int64_t rows, int room,
+                                                       FaultReport report) {
   constexpr int kAhead = 4;
   extern __shared__ uint4 kept[];
   __shared__ float shared[kBlock / kWarp];
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kBlock) fused_kernel(const __grid_constant__ C
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
     RowGradient f = {};
-    const float loss = r.ignored ? 0.0f : loss_of<T, kBlock>(r, kept, n, x_step, shared, f);
+    const float loss = r.ignored ? 0.0f : loss_of<T, kBlock>(r, kept, n, x_step, shared, f, report);
     if constexpr (kBlock == kWarp) __syncwarp();  // has no barrier in the sums: all have read the row
     if (thread == 0) a.losses.ptr<float>()[row] = loss;
     if (r.granules == 0) {
@@ -182,7 +183,7 @@ void launch_fused(const CrossEntropyFusedArgs& a, int64_t rows, int64_t n) {
   check_cuda(a.name, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kBlock, static_cast<size_t>(bytes)));
   const int64_t blocks = int64_t{std::max(each, 1)} * attribute(cudaDevAttrMultiProcessorCount);
   kernel<<<blocks_for(rows, 1, blocks), kBlock, static_cast<size_t>(bytes), stream_of(a.device())>>>(
-      a, outer_of(a.logits), rows, room);
+      a, outer_of(a.logits), rows, room, fault_report(a.name, a.device()));
   check_launch(a.name);
 }
 

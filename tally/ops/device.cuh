@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "tally/core/cost.h"
+#include "tally/core/fault.h"
 #include "tally/core/view.h"
 #include "tally/ops/elementwise_math.h"
 
@@ -54,6 +55,26 @@ __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// ---- indices
+
+// What a kernel needs to say that an index lies outside its range (core/fault.h).
+struct FaultReport {
+  IndexFault* to;
+  const char* op;
+};
+inline FaultReport fault_report(const char* op, Device d) { return {detail::index_fault(d.index), op}; }
+
+// Whether 0 <= index < size; what is not is reported, the first of them.
+__device__ __forceinline__ bool inside(int64_t index, int64_t size, const FaultReport& report) {
+  if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return true;
+  if (atomicExch(report.to->taken, 1u) != 0) return false;
+  IndexFault volatile* const to = report.to;
+  to->op = report.op, to->index = index, to->size = size;
+  __threadfence_system();
+  to->there = 1;
+  return false;
 }
 
 struct Launch {

@@ -127,7 +127,7 @@ Tensor rounding(UnaryOp op, const Tensor& x) {
 
 Tensor relu(const Tensor& x) { return whole(x) ? maximum(x, 0) : unary(UnaryOp::kRelu, x); }
 Tensor neg(const Tensor& x) {
-  if (whole(x) && x.dtype() == DType::kBool) fail_type("neg: a bool tensor has no negative; use logical_not");
+  if (whole(x) && x.dtype() == DType::kBool) fail("neg: a bool tensor has no negative; use logical_not");
   return whole(x) ? integer(IntegerOp::kSub, 0, x, x.dtype()) : unary(UnaryOp::kNeg, x);
 }
 Tensor abs(const Tensor& x) { return whole(x) ? integer(IntegerOp::kAbs, x) : unary(UnaryOp::kAbs, x); }

@@ -18,12 +18,13 @@ int tile_axis(const CopyArgs& a) {
 template <class T>
 void move_tiles(const CopyArgs& a, int axis) {
   constexpr int64_t kSide = sizeof(T) < 4 ? 64 : 32;
-  const int64_t out_row = a.out.stride.v[axis], x_column = a.x.stride.v[a.x.size.rank - 1];
+  const int64_t out_row = a.out.stride.v[axis], x_row = a.x.stride.v[axis];
+  const int64_t x_column = a.x.stride.v[a.x.size.rank - 1];
   for_tiles<2>({a.out, a.x}, axis, kSide, kSide, [&](const int64_t* at, int64_t rows, int64_t columns) {
     const int64_t out = at[0], x = at[1];
     T tile[kSide * kSide];
     for (int64_t j = 0; j < columns; ++j)
-      for (int64_t i = 0; i < rows; ++i) tile[i * kSide + j] = a.x.ptr<T>()[x + j * x_column + i];
+      for (int64_t i = 0; i < rows; ++i) tile[i * kSide + j] = a.x.ptr<T>()[x + j * x_column + i * x_row];
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < columns; ++j) a.out.ptr<T>()[out + i * out_row + j] = tile[i * kSide + j];
   });
@@ -39,6 +40,8 @@ void move_bits(const CopyArgs& a) {
     const T* x = a.x.ptr<T>() + at[1];
     if (step[0] == 1 && step[1] == 1) {
       __builtin_memcpy(out, x, static_cast<uint64_t>(n) * sizeof(T));
+    } else if (step[0] == 1 && step[1] == 2) {  // a constant, for shuffles instead of loads one by one
+      for (int64_t i = 0; i < n; ++i) out[i] = x[2 * i];
     } else {
       for (int64_t i = 0; i < n; ++i) out[i * step[0]] = x[i * step[1]];
     }
@@ -84,12 +87,13 @@ void put_block(const View& v, int64_t at, int64_t step, int64_t n, const float* 
 
 void convert_tiles(const CopyArgs& a, int axis) {
   constexpr int64_t kSide = 32;
-  const int64_t out_row = a.out.stride.v[axis], x_column = a.x.stride.v[a.x.size.rank - 1];
+  const int64_t out_row = a.out.stride.v[axis], x_row = a.x.stride.v[axis];
+  const int64_t x_column = a.x.stride.v[a.x.size.rank - 1];
   for_tiles<2>({a.out, a.x}, axis, kSide, kSide, [&](const int64_t* at, int64_t rows, int64_t columns) {
     const int64_t out = at[0], x = at[1];
     alignas(64) float tile[kSide * kSide], buffer[kSide];
     for (int64_t j = 0; j < columns; ++j) {
-      const float* p = block_of(a.x, x + j * x_column, 1, rows, buffer);
+      const float* p = block_of(a.x, x + j * x_column, x_row, rows, buffer);
       for (int64_t i = 0; i < rows; ++i) tile[i * kSide + j] = p[i];
     }
     for (int64_t i = 0; i < rows; ++i) put_block(a.out, out + i * out_row, 1, columns, tile + i * kSide, a.saturate);

@@ -5,6 +5,7 @@
 
 #include "tally/core/device.h"
 #include "tally/core/number.h"
+#include "tally/ops/arithmetic.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
@@ -55,6 +56,27 @@ void expect_converted(const Tensor& x, const Tensor& got, bool saturate) {
         << read_number(from.data, from.dtype, i) << " became " << read_number(out.data, out.dtype, i) << ", not "
         << read_number(&want, got.dtype(), 0);
   }
+}
+
+// Short rows and axes of small steps go by ways of their own: the same bits as of contiguous tensors.
+TEST(Conversions, ShortAndStridedRowsAsContiguousOnes) {
+  for (const DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32})
+    for (const int64_t n : {1, 3, 8, 16, 20, 31, 64, 128, 129})
+      for (const int64_t m : {1, 2, 9, 40}) {
+        const Tensor a = filled(t, Dims(3, m, 1), 1), b = filled(t, Dims(3, 1, n), 2),
+                     c = filled(t, Dims(3, n, 2 * m), 3);
+        const Tensor rows = expand(a, Dims(3, m, n)), columns = expand(b, Dims(3, m, n));
+        const Tensor turned = transpose(slice(c, 2, 0, kToEnd, 2), 1, 2),
+                     steps = slice(filled(t, Dims(3, m, 2 * n), 4), 2, 0, kToEnd, 2);
+        for (const Tensor& x : {rows, columns, turned, steps}) {
+          const Tensor whole = contiguous(x);
+          expect_converted(whole, contiguous(to(x, DType::kF64)), true);
+          for (const Tensor& y : {rows, turned, steps}) {
+            const Tensor got = contiguous(maximum(x, y)), want = maximum(whole, contiguous(y));
+            expect_converted(want, got, true);
+          }
+        }
+      }
 }
 
 TEST(Conversions, EveryPairOfDtypes) {

@@ -7,7 +7,8 @@
 //   3. sums. A row of up to kHot positions is summed by a warp in their order; a longer list by blocks of 32 groups of
 //      threads, group g taking every 32nd position from the g-th on, the groups joined in order. Either way the order
 //      depends on the length of the list only.
-// An id outside the table reads and writes nothing: its row of the output is ones (NaN), its gradient is dropped.
+// An id outside the table reads nothing and is reported (core/fault.h): its row of the output is ones (NaN), its
+// gradient is dropped.
 #include "tally/ops/embedding_kernels.h"
 
 #include "tally/ops/pieces.cuh"
@@ -29,7 +30,8 @@ struct Rows {
 };
 
 template <class Item, class I>
-__global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I* ids, const Item* table, Item* out) {
+__global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I* ids, const Item* table, Item* out,
+                                                                 FaultReport report) {
   let_next_start();
   wait_for_previous();
   const int64_t numel = r.n * r.columns, step = int64_t{gridDim.x} * kThreads;
@@ -47,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I*
     for (int u = 0; u < kItems; ++u) {
       if (first + u * step >= numel) break;
       item[u] = ones<Item>();
-      if (static_cast<uint64_t>(id[u]) >= static_cast<uint64_t>(r.table_rows)) continue;
+      if (!inside(id[u], r.table_rows, report)) continue;
       const int64_t panel = r.panel == 1 ? id[u] : id[u] / r.panel;
       item[u] = table[panel * r.table_stride + (id[u] - panel * r.panel) + column[u] * r.table_step];
     }
@@ -64,7 +66,7 @@ void launch_embedding(const EmbeddingArgs& a, const Rows& r) {
   with_index("embedding", a.ids.dtype, [&](auto tag) {
     using I = decltype(tag);
     launch_after("embedding", embedding_kernel<Item, I>, {blocks_for(r.n * r.columns, kThreads), kThreads}, a.device(),
-                 r, a.ids.ptr<I>(), a.table.ptr<Item>(), a.out.ptr<Item>());
+                 r, a.ids.ptr<I>(), a.table.ptr<Item>(), a.out.ptr<Item>(), fault_report("embedding", a.device()));
   });
 }
 

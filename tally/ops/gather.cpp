@@ -1,9 +1,11 @@
 #include "tally/ops/gather.h"
 
 #include <algorithm>
+#include <atomic>
 #include <initializer_list>
 
 #include "tally/base/error.h"
+#include "tally/base/parallel.h"
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
@@ -30,6 +32,15 @@ int64_t first_outside(const Tensor& flat, int64_t limit, const int64_t* allowed)
   if (flat.device().kind != DeviceKind::kCpu) return -1;
   const auto find = [&](const auto* p) {
     const int64_t n = flat.numel();
+    // Most often all are inside: x and limit - 1 - x are not negative then, which takes no branch an index.
+    constexpr int64_t kChunk = 16384;
+    std::atomic<int64_t> signs{0};
+    parallel_for(n, kChunk, [&](int64_t begin, int64_t end) {
+      int64_t joined = 0;
+      for (int64_t i = begin; i < end; ++i) joined |= int64_t{p[i]} | (limit - 1 - int64_t{p[i]});
+      if (joined < 0) signs.store(-1, std::memory_order_relaxed);
+    });
+    if (signs.load(std::memory_order_relaxed) == 0) return int64_t{-1};
     for (int64_t i = 0; i < n; ++i) {
       const int64_t x = p[i];
       if ((x < 0 || x >= limit) && !(allowed && x == *allowed)) return i;

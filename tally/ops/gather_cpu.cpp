@@ -12,6 +12,22 @@ TALLY_INLINE int64_t index_at(const View& index, int64_t at) {
   return index.dtype == DType::kI64 ? index.ptr<int64_t>()[at] : index.ptr<int32_t>()[at];
 }
 
+template <class T, class I>
+TALLY_INLINE void gather_row(const T* x, int64_t move, int64_t along, const I* index, int64_t index_step, int64_t n,
+                             T* out, int64_t out_step) {
+  if (move == 0 && along == 1 && index_step == 1 && out_step == 1) {
+    for (int64_t i = 0; i < n; ++i) out[i] = x[index[i]];
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i * out_step] = x[i * move + index[i * index_step] * along];
+  }
+}
+
+template <class T>
+TALLY_INLINE void fetch_row(const T* x, int64_t n) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
+}
+
 template <class T>
 void gather_rows(const GatherArgs& a) {
   const int last = a.out.size.rank - 1;
@@ -21,7 +37,10 @@ void gather_rows(const GatherArgs& a) {
   View lane = a.x;  // x with out's sizes and no movement along the axis
   lane.size = a.out.size;
   lane.stride.v[a.axis] = 0;
-  parallel_for(rows_of(a.out), row_grain(n), [&](int64_t begin, int64_t end) {
+  // Rows of x of which most lines are asked for are fetched while the row before is gathered: its order is no pattern.
+  const int64_t rows = rows_of(a.out), lines = a.x.size.v[last] * static_cast<int64_t>(sizeof(T)) / 64;
+  const bool fetch = a.axis == last && x_step == 1 && lines <= n && lines <= 256;
+  parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* x = a.x.ptr<T>() + row_offset(lane, row);
       T* out = a.out.ptr<T>() + row_offset(a.out, row);
@@ -35,8 +54,12 @@ void gather_rows(const GatherArgs& a) {
         for (int64_t i = 0; i < n; ++i) out[i * out_step] = x[i * x_step];
       } else {
         const int64_t move = a.axis == last ? 0 : x_step;
-        for (int64_t i = 0; i < n; ++i)
-          out[i * out_step] = x[i * move + index_at(a.index, at + i * index_step) * along];
+        if (fetch && row + 1 < rows) fetch_row(a.x.ptr<T>() + row_offset(lane, row + 1), a.x.size.v[last]);
+        if (a.index.dtype == DType::kI64) {
+          gather_row(x, move, along, a.index.ptr<int64_t>() + at, index_step, n, out, out_step);
+        } else {
+          gather_row(x, move, along, a.index.ptr<int32_t>() + at, index_step, n, out, out_step);
+        }
       }
     }
   });

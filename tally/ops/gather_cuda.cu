@@ -2,8 +2,8 @@
 // largest pieces, up to 16 bytes, that their alignment allows. The backward zeroes dx unless it adds, then gives every
 // lane along the gathered axis, cut into ranges of rows of dx, to one thread, which adds what the index sends into its
 // range in the order of the index. Where all lanes share the index, a block first collects what falls into its range.
-// An index outside its axis reads and writes nothing: the gathered bits are ones (NaN as a float), its gradient is
-// dropped.
+// An index outside its axis reads nothing and is reported (core/fault.h): the gathered bits are ones (NaN as a float),
+// its gradient is dropped.
 #include "tally/ops/gather_kernels.h"
 
 #include "tally/ops/pieces.cuh"
@@ -50,7 +50,7 @@ Plan plan_of(const View& x, const View& index, const View& out, int axis) {
 
 template <class Item, class I>
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(Plan p, const Item* x, const I* index, Item* out, int64_t numel) {
+    gather_kernel(Plan p, const Item* x, const I* index, Item* out, int64_t numel, FaultReport report) {
   const int64_t step = int64_t{gridDim.x} * kThreads, along = p.x.v[p.axis];
   for (int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x; first < numel; first += step * kAhead) {
     int64_t from[kAhead], to[kAhead], row[kAhead];
@@ -71,8 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       if (first + u * step >= numel) break;
-      item[u] =
-          static_cast<uint64_t>(row[u]) < static_cast<uint64_t>(p.rows) ? x[from[u] + row[u] * along] : ones<Item>();
+      item[u] = inside(row[u], p.rows, report) ? x[from[u] + row[u] * along] : ones<Item>();
     }
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
@@ -99,7 +98,7 @@ void launch_gather(const GatherArgs& a, const Plan& p) {
     using I = decltype(tag);
     const int64_t numel = p.size.numel();
     gather_kernel<Item, I><<<blocks_for(numel, kThreads), kThreads, 0, stream_of(a.device())>>>(
-        p, a.x.ptr<Item>(), a.index.ptr<I>(), a.out.ptr<Item>(), numel);
+        p, a.x.ptr<Item>(), a.index.ptr<I>(), a.out.ptr<Item>(), numel, fault_report("gather", a.device()));
     check_launch("gather");
   });
 }

@@ -2,6 +2,8 @@
 // views are contiguous); the work is cut by a fixed number of elements, never by the thread count.
 #pragma once
 
+#include <type_traits>
+
 #include "tally/base/parallel.h"
 #include "tally/ops/simd.h"
 
@@ -59,18 +61,18 @@ TALLY_INLINE void with_any_float(DType t, const F& f) {
 }
 
 // f(offset[N], n, step[N]) for every row of the common index space of N views of equal size. f stands in one place
-// only: it is inlined, and a kernel's compile time is mostly its copies.
+// only: it is inlined, and a kernel's compile time is mostly its copies. `weight`: the numbers an element stands for.
 template <int N, class F>
-TALLY_INLINE void for_rows(const View (&views)[N], const F& f) {
+TALLY_INLINE void for_rows(const View (&views)[N], const F& f, int64_t weight = 1) {
   const Dims& size = views[0].size;
   const int64_t numel = size.numel();
   if (numel == 0) return;
   bool flat = true;
   for (const View& v : views) flat = flat && v.contiguous();
   const int last = size.rank - 1;  // rank 0 is contiguous
-  const int64_t length = flat ? kGrainElements : size.v[last];
+  const int64_t grain = kGrainElements / weight, length = flat ? grain : size.v[last];
   const int64_t rows = (numel + length - 1) / length;
-  parallel_for(rows, flat ? 1 : (kGrainElements + length - 1) / length, [&](int64_t begin, int64_t end) {
+  parallel_for(rows, flat ? 1 : (grain + length - 1) / length, [&](int64_t begin, int64_t end) {
     int64_t offset[N], step[N], index[kMaxRank];
     for (int k = 0; k < N; ++k) offset[k] = flat ? begin * length : 0, step[k] = flat ? 1 : views[k].stride.v[last];
     int64_t rest = begin;
@@ -119,14 +121,18 @@ TALLY_INLINE void for_tiles(const View (&views)[N], int axis, int64_t high, int6
                });
 }
 
-// The axis along which v is contiguous where it is not along the last one, both long enough for tiles; else -1.
+// The axis along which v is contiguous (or nearly so: a step leaves some elements in a line of memory) where it is not
+// along the last one, both long enough for tiles; else -1.
 [[maybe_unused]] static int turned_axis(const View& v) {
-  constexpr int64_t kLeast = 8;
+  constexpr int64_t kLeast = 8, kMostStep = 4;
   const int last = v.size.rank - 1;
-  if (last < 1 || v.size.v[last] < kLeast || v.stride.v[last] <= 1) return -1;
+  if (last < 1 || v.size.v[last] < kLeast) return -1;
+  int64_t step = v.stride.v[last] <= kMostStep ? v.stride.v[last] : kMostStep + 1;
+  int found = -1;
   for (int axis = 0; axis < last; ++axis)
-    if (v.stride.v[axis] == 1 && v.size.v[axis] >= kLeast) return axis;
-  return -1;
+    if (v.stride.v[axis] >= 1 && v.stride.v[axis] < step && v.size.v[axis] >= kLeast)
+      step = v.stride.v[axis], found = axis;
+  return found;
 }
 
 constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the first cache
@@ -146,6 +152,10 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
     if (step == 0) {
       const float x = *p;
       for (int64_t i = 0; i < n; ++i) buffer[i] = x;
+      return pad_block(buffer, n);
+    }
+    if (step == 2) {  // a constant, for shuffles instead of loads one by one
+      for (int64_t i = 0; i < n; ++i) buffer[i] = p[2 * i];
       return pad_block(buffer, n);
     }
     for (int64_t i = 0; i < n; ++i) buffer[i] = p[i * step];
@@ -208,16 +218,24 @@ constexpr int64_t kBlock = 512;  // elements; a few blocks of f32 stay in the fi
 template <class T>
 using BlockFormula = void (*)(const void* context, const T* const* in, T* const* out, int64_t n);
 
-// `columns` columns, `step` apart, of `rows` neighbours as rows of kTileColumns numbers, padded to whole vectors.
+// `columns` columns, `step` apart, of `rows` numbers, `along` apart, as rows of kTileColumns numbers, padded to whole
+// vectors.
 constexpr int64_t kTileRows = 16, kTileColumns = 64;
 template <class T>
-__attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t step, int64_t rows, int64_t columns, T* to) {
+__attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t along, int64_t step, int64_t rows,
+                                       int64_t columns, T* to) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));  // `using` drops the attribute of a dependent type
   alignas(64) T buffer[4][kTileRows];
+  const bool in_place = v.dtype == DType::kF32 && along == 1;
+  const auto column = [&](int64_t j, T * to_fill) __attribute__((always_inline))->const T* {
+    const int64_t from = at + j * step;
+    __builtin_prefetch(v.ptr<char>() + (from + kTileRows * along) * item_size(v.dtype));  // for the tile below
+    return in_place ? v.ptr<T>() + from : block_in(v, from, along, rows, to_fill);
+  };
   int64_t j = 0;
   for (; j + 4 <= columns && rows >= kTileRows; j += 4) {
     const T* p[4];
-    for (int c = 0; c < 4; ++c) p[c] = block_in(v, at + (j + c) * step, 1, rows, buffer[c]);
+    for (int c = 0; c < 4; ++c) p[c] = column(j + c, buffer[c]);
     for (int64_t i = 0; i < kTileRows; i += 4) {
       Four x[4];
       for (int c = 0; c < 4; ++c) __builtin_memcpy(&x[c], p[c] + i, sizeof(Four));
@@ -232,7 +250,7 @@ __attribute__((noinline)) void turn_in(const View& v, int64_t at, int64_t step, 
     }
   }
   for (; j < columns; ++j) {
-    const T* p = block_in(v, at + j * step, 1, rows, buffer[0]);
+    const T* p = column(j, buffer[0]);
     for (int64_t i = 0; i < rows; ++i) to[i * kTileColumns + j] = p[i];
   }
   for (int64_t i = 0; i < rows; ++i)
@@ -249,7 +267,9 @@ __attribute__((noinline)) void map_tiles(const View (&views)[kOut + kIn], int ax
   for_tiles(views, axis, kTileRows, kTileColumns, [&](const int64_t* at, int64_t rows, int64_t columns) {
     alignas(64) T tile[kIn][kTileRows * kTileColumns], buffer[kOut + kIn][kTileColumns];
     for (int k = 0; k < kIn; ++k)
-      if (turned[k]) turn_in(views[kOut + k], at[kOut + k], views[kOut + k].stride.v[last], rows, columns, tile[k]);
+      if (turned[k])
+        turn_in(views[kOut + k], at[kOut + k], views[kOut + k].stride.v[axis], views[kOut + k].stride.v[last], rows,
+                columns, tile[k]);
     for (int64_t row = 0; row < rows; ++row) {
       const T* x[kIn];
       T* y[kOut];
@@ -266,13 +286,94 @@ __attribute__((noinline)) void map_tiles(const View (&views)[kOut + kIn], int ax
   });
 }
 
+// block_in() and so on for `rows` rows of n elements, `along` apart, as one block of rows * n <= kBlock numbers. buffer
+// holds kBlock + kLanes numbers: block_in() writes whole vectors, the next row's over what is too much.
+template <class T>
+TALLY_INLINE const T* rows_in(const View& v, int64_t at, int64_t rows, int64_t along, int64_t n, int64_t step,
+                              T* buffer) {
+  if (along == n * step) return block_in(v, at, step, rows * n, buffer);
+  T* to = buffer;
+  if (std::is_same_v<T, float> && v.dtype == DType::kF32 && (step == 0 || step == 1)) {
+    const float* p = v.ptr<float>() + at;
+    const int64_t whole = n / kLanes * kLanes, rest = n - whole;
+    float* place = reinterpret_cast<float*>(to);
+    const auto number = [&](int64_t row) { return broadcast(p[row * along]); };
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      if (step == 0) {
+        for (int64_t row = 0; row < rows; ++row) store(place + row * n + i, number(row));
+      } else {
+        for (int64_t row = 0; row < rows; ++row) store(place + row * n + i, load(p + row * along + i));
+      }
+    }
+    for (int64_t row = 0; row < rows && rest > 0; ++row)
+      store_partial(place + row * n + whole, step == 0 ? number(row) : load_partial(p + row * along + whole, rest),
+                    rest);
+  } else {
+    for (int64_t row = 0; row < rows; ++row, to += n) {
+      const T* p = block_in(v, at + row * along, step, n, to);
+      for (int64_t i = 0; i < n && p != to; ++i) to[i] = p[i];
+    }
+  }
+  for (int64_t i = rows * n; i % kLanes != 0; ++i) buffer[i] = 0;
+  return buffer;
+}
+
+// Rows too short to be worth a call each: neighbouring ones together.
+template <int kOut, int kIn, class T>
+__attribute__((noinline)) void map_short_rows(const View (&views)[kOut + kIn], BlockFormula<T> formula,
+                                              const void* context) {
+  const int last = views[0].size.rank - 1;
+  const int64_t n = views[0].size.v[last], most = kBlock / n;
+  int64_t step[kOut + kIn];
+  View lines[kOut + kIn];  // without the last axis: what for_rows() calls an element is a row
+  for (int k = 0; k < kOut + kIn; ++k) {
+    step[k] = views[k].stride.v[last];
+    lines[k] = views[k], lines[k].size.rank = lines[k].stride.rank = last;
+  }
+  const auto group = [&](const int64_t* at, int64_t rows, const int64_t* along) {
+    alignas(64) T buffer[kOut + kIn][kBlock + kLanes];
+    const T* x[kIn];
+    T* y[kOut];
+    for (int k = kOut; k < kOut + kIn; ++k)
+      x[k - kOut] = rows_in(views[k], at[k], rows, along[k], n, step[k], buffer[k]);
+    for (int k = 0; k < kOut; ++k)
+      y[k] = along[k] == n * step[k] ? block_place(views[k], at[k], step[k], rows * n, buffer[k]) : buffer[k];
+    formula(context, x, y, rows * n);
+    for (int k = 0; k < kOut; ++k) {
+      if (along[k] == n * step[k]) {
+        block_out(views[k], at[k], step[k], rows * n, y[k], buffer[k]);
+        continue;
+      }
+      for (int64_t row = 0; row < rows; ++row)
+        block_out(views[k], at[k] + row * along[k], step[k], n, buffer[k] + row * n, buffer[k] + row * n);
+    }
+  };
+  for_rows(
+      lines,
+      [&](const int64_t* at, int64_t rows, const int64_t* along) {
+        for (int64_t first = 0; first < rows; first += most) {
+          int64_t from[kOut + kIn];
+          for (int k = 0; k < kOut + kIn; ++k) from[k] = at[k] + first * along[k];
+          group(from, rows - first < most ? rows - first : most, along);
+        }
+      },
+      n);
+}
+
 // Rows and blocks of map_elements(), apart from the formulas: one copy a count of views, not one an op.
 template <int kOut, int kIn, class T>
 __attribute__((noinline)) void map_blocks(const View (&views)[kOut + kIn], BlockFormula<T> formula,
                                           const void* context) {
+  if (views[0].size.numel() == 0) return;
   for (int k = kOut; k < kOut + kIn; ++k)
     if (const int axis = turned_axis(views[k]); axis >= 0)
       return map_tiles<kOut, kIn, T>(views, axis, formula, context);
+  constexpr int64_t kShort = 128;
+  bool flat = true;
+  for (const View& v : views) flat = flat && v.contiguous();
+  const int rank = views[0].size.rank;
+  if (!flat && rank >= 2 && views[0].size.v[rank - 1] <= kShort && views[0].size.v[rank - 2] > 1)
+    return map_short_rows<kOut, kIn, T>(views, formula, context);
   for_rows(views, [&](const int64_t* at, int64_t n, const int64_t* step) {
     alignas(64) T buffer[kOut + kIn][kBlock];
     for (int64_t start = 0; start < n; start += kBlock) {

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm on the CPU, a few rows at a time: one reading for their sums, LayerNorm's second for the
+// LayerNorm and RMSNorm on the CPU, row by row: one reading for their sums, LayerNorm's second for the
 // variance while they are in the cache, and one to write. The variance is the mean of squares around the mean. Squares
 // are f32 also for bf16 and f16.
 #include "tally/ops/norm_kernels.h"
@@ -38,12 +38,7 @@ TALLY_INLINE Vec rounded(Vec x, DType t) {
 double f64_at(const View& v, int64_t i) { return v.ptr<double>()[i * v.stride.v[0]]; }
 double weight_at(const View& v, int64_t i) { return norm_has(v) ? f64_at(v, i) : 1.0; }
 
-// Rows are normed kTeam at a time where the registers allow it: more chains hide more of the latency of an addition,
-// and a weight is loaded once for all.
-constexpr int kTeam = kLanes == 16 ? 2 : 1;
-
-template <int kRows>
-using Partials = Vec[kRows][kRowVecs];
+using Partials = Vec[kRowVecs];
 
 // sum = x + residual of a row.
 template <class A>
@@ -52,32 +47,27 @@ void add_row(const A& a, int64_t row) {
   over_row<1, 2>(rows, row_length(a.x), [](const Vec* in, Vec* out, int, int64_t) { out[0] = in[0] + in[1]; });
 }
 
-// Rows [row, row + kRows) of either norm N: N::Team::read() makes the numbers of each, apply() its results.
-template <class N, int kRows>
-void norm_team(const N& norm, int64_t row) {
+// A row of either norm N: N::Numbers::read() makes its numbers, apply() its results. One at a time: with two, rows a
+// page apart and those asked for ahead would fill every way of the first cache.
+template <class N>
+void norm_row(const N& norm, int64_t row) {
   constexpr int kParameters = N::kParameters;
-  Row x[kRows], rows[2 + kParameters];
-  for (int r = 0; r < kRows; ++r) {
-    if (norm_has(norm.a.residual)) add_row(norm.a, row + r);
-    x[r] = row_of(normed_of(norm.a), row + r);
-  }
-  typename N::template Team<kRows> team;
-  team.read(norm.a, row, x);
+  if (norm_has(norm.a.residual)) add_row(norm.a, row);
+  const Row x = row_of(normed_of(norm.a), row);
+  fetch_row(norm.a.out, row);
+  typename N::Numbers numbers;
+  numbers.read(norm.a, row, x);
+  if (row + 1 < rows_of(norm.a.x)) fetch_row(norm.a.x, row + 1);
+  Row rows[2 + kParameters] = {row_of(norm.a.out, row), x};
   for (int i = 0; i < kParameters; ++i) rows[2 + i] = row_of(norm.parameters[i], 0);
-  for (int r = 0; r < kRows; ++r) {
-    rows[0] = row_of(norm.a.out, row + r), rows[1] = x[r];
-    over_row<1, 1 + kParameters>(rows, row_length(norm.a.x),
-                                 [&](const Vec* in, Vec* out, int, int64_t) { out[0] = team.apply(r, in[0], in + 1); });
-  }
+  over_row<1, 1 + kParameters>(rows, row_length(norm.a.x),
+                               [&](const Vec* in, Vec* out, int, int64_t) { out[0] = numbers.apply(in[0], in + 1); });
 }
 
 // Rows [begin, end).
 template <class N>
 void norm_rows(const N& norm, int64_t begin, int64_t end) {
-  int64_t row = begin;
-  for (; row + kTeam <= end; row += kTeam) norm_team<N, kTeam>(norm, row);
-  if constexpr (kTeam > 1)
-    for (; row < end; ++row) norm_team<N, 1>(norm, row);
+  for (int64_t row = begin; row < end; ++row) norm_row(norm, row);
 }
 
 // ---- LayerNorm
@@ -103,51 +93,51 @@ struct WideSum {
   }
 };
 
-// Sums of rows of n numbers: four are added in f32, one of each quarter, then in f64, which spares most of the
+// The sum of a row of n numbers: four that are kRowParts apart are added in f32, then in f64, which spares most of the
 // conversions. Four equal numbers add up without an error, so a constant row's mean is its number to the bit.
-template <int kRows>
-TALLY_INLINE void sum_rows(const Row (&x)[kRows], int64_t n, WideSum (&sum)[kRows]) {
-  const int64_t quarter = n / (4 * kRowParts) * kRowParts;
-  Row quarters[4 * kRows], rest[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    for (int q = 0; q < 4; ++q) quarters[4 * r + q] = {x[r].view, x[r].at + q * quarter * x[r].step, x[r].step};
-    rest[r] = {x[r].view, x[r].at + 4 * quarter * x[r].step, x[r].step};
+TALLY_INLINE double sum_row(const Row& x, int64_t n) {
+  constexpr int64_t kFour = 4 * kRowParts;
+  alignas(64) float buffer[kBlock];
+  WideSum sum;
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const int64_t m = n - start < kBlock ? n - start : kBlock;
+    const float* p = block_in(*x.view, x.at + start * x.step, x.step, m, buffer);
+    int64_t i = 0;
+    for (; i + kFour <= m; i += kFour)
+#pragma GCC unroll 8
+      for (int j = 0; j < kRowVecs; ++j) {
+        const float* q = p + i + j * kLanes;
+        sum.add((load(q) + load(q + kRowParts)) + (load(q + 2 * kRowParts) + load(q + 3 * kRowParts)), j);
+      }
+    for (; i < m; i += kRowParts)
+#pragma GCC unroll 8
+      for (int j = 0; j < kRowVecs; ++j)
+        if (i + j * kLanes < m) sum.add(load(p + i + j * kLanes), j);
   }
-  over_row<0, 4 * kRows>(quarters, quarter, [&](const Vec* in, Vec*, int j, int64_t) {
-    for (int r = 0; r < kRows; ++r) sum[r].add((in[4 * r] + in[4 * r + 1]) + (in[4 * r + 2] + in[4 * r + 3]), j);
-  });
-  over_row<0, kRows>(rest, n - 4 * quarter, [&](const Vec* in, Vec*, int j, int64_t) {
-    for (int r = 0; r < kRows; ++r) sum[r].add(in[r], j);
-  });
+  return sum.total();
 }
 
 struct LayerNorm {
   static constexpr int kParameters = 2;
   const LayerNormArgs& a;
   View parameters[2];
-  template <int kRows>
-  struct Team {
-    float mean[kRows], rstd[kRows];
-    TALLY_INLINE void read(const LayerNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+  struct Numbers {
+    float mean, rstd;
+    TALLY_INLINE void read(const LayerNormArgs& args, int64_t row, const Row& x) {
       const int64_t n = row_length(args.x);
-      WideSum sum[kRows];
-      sum_rows(x, n, sum);
-      for (int r = 0; r < kRows; ++r) mean[r] = static_cast<float>(sum[r].total() / static_cast<double>(n));
-      Partials<kRows> squares = {};
-      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
-        for (int r = 0; r < kRows; ++r) {
-          const Vec t = first_lanes(in[r] - mean[r], valid, 0.0f);
-          squares[r][j] = fmadd(t, t, squares[r][j]);
-        }
+      mean = static_cast<float>(sum_row(x, n) / static_cast<double>(n));
+      Partials squares = {};
+      const Row rows[1] = {x};
+      over_row<0, 1>(rows, n, [&](const Vec* in, Vec*, int j, int64_t valid) {
+        const Vec t = first_lanes(in[0] - mean, valid, 0.0f);
+        squares[j] = fmadd(t, t, squares[j]);
       });
-      for (int r = 0; r < kRows; ++r) {
-        const float variance = sum_partials(squares[r]) / static_cast<float>(n);
-        rstd[r] = 1.0f / sqrt_of(variance + static_cast<float>(args.eps));
-        args.mean.ptr<float>()[row + r] = mean[r];
-        args.rstd.ptr<float>()[row + r] = rstd[r];
-      }
+      const float variance = sum_partials(squares) / static_cast<float>(n);
+      rstd = 1.0f / sqrt_of(variance + static_cast<float>(args.eps));
+      args.mean.ptr<float>()[row] = mean;
+      args.rstd.ptr<float>()[row] = rstd;
     }
-    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return fmadd((x - mean[r]) * rstd[r], p[0], p[1]); }
+    TALLY_INLINE Vec apply(Vec x, const Vec* p) const { return fmadd((x - mean) * rstd, p[0], p[1]); }
   };
 };
 
@@ -300,6 +290,7 @@ void gradient(const Gradient& a) {
       const int64_t stop = rows < (group + 1) * size ? rows : (group + 1) * size;
       for (int64_t row = group * size; row < stop; ++row) {
         if (norm_has(a.dx)) dx_row(a, weight, row);
+        if (row + 1 < rows) fetch_row(a.grad, row + 1), fetch_row(a.x, row + 1);
         if (has_weight) dweight_row(a, weight_sums, group, row);
         if (has_bias) dbias_row(a, bias_sums, group, row);
       }
@@ -315,21 +306,18 @@ struct RmsNorm {
   static constexpr int kParameters = 1;
   const RmsNormArgs& a;
   View parameters[1];
-  template <int kRows>
-  struct Team {
-    float rstd[kRows];
-    TALLY_INLINE void read(const RmsNormArgs& args, int64_t row, const Row (&x)[kRows]) {
+  struct Numbers {
+    float rstd;
+    TALLY_INLINE void read(const RmsNormArgs& args, int64_t row, const Row& x) {
       const int64_t n = row_length(args.x);
-      Partials<kRows> squares = {};
-      over_row<0, kRows>(x, n, [&](const Vec* in, Vec*, int j, int64_t) {
-        for (int r = 0; r < kRows; ++r) squares[r][j] = fmadd(in[r], in[r], squares[r][j]);
-      });
-      for (int r = 0; r < kRows; ++r) {
-        rstd[r] = 1.0f / sqrt_of(sum_partials(squares[r]) / static_cast<float>(n) + static_cast<float>(args.eps));
-        args.rstd.ptr<float>()[row + r] = rstd[r];
-      }
+      Partials squares = {};
+      const Row rows[1] = {x};
+      over_row<0, 1>(rows, n,
+                     [&](const Vec* in, Vec*, int j, int64_t) { squares[j] = fmadd(in[0], in[0], squares[j]); });
+      rstd = 1.0f / sqrt_of(sum_partials(squares) / static_cast<float>(n) + static_cast<float>(args.eps));
+      args.rstd.ptr<float>()[row] = rstd;
     }
-    TALLY_INLINE Vec apply(int r, Vec x, const Vec* p) const { return x * rstd[r] * p[0]; }
+    TALLY_INLINE Vec apply(Vec x, const Vec* p) const { return x * rstd * p[0]; }
   };
 };
 

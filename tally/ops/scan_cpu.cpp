@@ -71,11 +71,11 @@ void run(const T* x, typename Sums<T>::Out* out, int64_t n, int64_t along_x, int
 // kTogether rows side by side, each a chain of its own that would wait for its last addition alone; a cache line of a
 // row at a time, because lines of different rows may share a place in the cache.
 constexpr int kTogether = 8;
+constexpr int64_t kLine = 16;
 template <class T>
 void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out)[kTogether], int64_t n,
               int64_t along_x, int64_t along_out) {
   using S = Sums<T>;
-  constexpr int64_t kLine = 16;
   typename S::Number sum[kTogether] = {}, value[kLine][kTogether];
   for (int64_t r = 0; r < n; r += kLine) {
     const int64_t m = n - r < kLine ? n - r : kLine;
@@ -86,6 +86,42 @@ void run_rows(const T* const (&x)[kTogether], typename Sums<T>::Out* const (&out
     for (int i = 0; i < kTogether; ++i)
       for (int64_t j = 0; j < m; ++j) S::store(out[i] + (r + j) * along_out, value[j][i]);
   }
+}
+
+// The same of f32 rows that lie so, n a multiple of a line: squares of four rows and four elements are turned, so that
+// every vector holds an element of each row.
+using Four = float __attribute__((vector_size(16)));
+using Two = float __attribute__((vector_size(8)));
+using TwoD = double __attribute__((vector_size(16)));
+TALLY_INLINE void turn_square(Four (&x)[4]) {
+  const Four low0 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
+             low1 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+  const Four high0 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+  const Four high1 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  x[0] = __builtin_shufflevector(low0, low1, 0, 1, 4, 5), x[1] = __builtin_shufflevector(low0, low1, 2, 3, 6, 7);
+  x[2] = __builtin_shufflevector(high0, high1, 0, 1, 4, 5), x[3] = __builtin_shufflevector(high0, high1, 2, 3, 6, 7);
+}
+void run_rows_f32(const float* const (&x)[kTogether], float* const (&out)[kTogether], int64_t n) {
+  TwoD sum[kTogether / 4][2] = {};
+  alignas(64) float line[4][kLine];
+  for (int64_t r = 0; r < n; r += kLine)
+    for (int g = 0; g < kTogether / 4; ++g) {
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(line[i], x[4 * g + i] + r, sizeof line[i]);
+      for (int64_t j = 0; j < kLine; j += 4) {
+        Four square[4];
+        for (int i = 0; i < 4; ++i) __builtin_memcpy(&square[i], line[i] + j, sizeof(Four));
+        turn_square(square);
+        for (Four& v : square) {
+          sum[g][0] += __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), TwoD);
+          sum[g][1] += __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), TwoD);
+          v = __builtin_shufflevector(__builtin_convertvector(sum[g][0], Two), __builtin_convertvector(sum[g][1], Two),
+                                      0, 1, 2, 3);
+        }
+        turn_square(square);
+        for (int i = 0; i < 4; ++i) __builtin_memcpy(line[i] + j, &square[i], sizeof(Four));
+      }
+      for (int i = 0; i < 4; ++i) __builtin_memcpy(out[4 * g + i] + r, line[i], sizeof line[i]);
+    }
 }
 
 // f(column offsets in each view, m) over pieces of up to kColumns columns of the last axis; of rows when that is
@@ -139,6 +175,12 @@ void sum_rows(const ScanArgs& a, int64_t first, int64_t sign) {
       for (int64_t i = 0; i < count; ++i) {
         x[i] = a.x.ptr<T>() + row_offset(a.x, row + i) + first * along_x;
         out[i] = a.out.ptr<Out>() + row_offset(a.out, row + i) + first * along_out;
+      }
+      if constexpr (std::is_same_v<T, float>) {
+        if (count == kTogether && n % kLine == 0 && sign * along_x == 1 && sign * along_out == 1) {
+          run_rows_f32(x, out, n);
+          continue;
+        }
       }
       if (count == kTogether) {
         run_rows<T>(x, out, n, sign * along_x, sign * along_out);

@@ -38,7 +38,8 @@ Lanes lanes_of(const ScatterArgs& a) {
 }
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, const I* index, T* out, bool add) {
+__global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, const I* index, T* out, bool add,
+                                                          FaultReport report) {
   constexpr int kBatch = 4;
   let_next_start();
   wait_for_previous();
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, c
       for (int u = 0; u < kBatch; ++u) {
         const bool there = first + u < l.n;
         row[u] = there ? static_cast<int64_t>(at[(first + u) * l.index_along]) : -1;
+        if (there && blockIdx.y == 0) inside(row[u], l.rows, report);
         x[u] = there ? from[(first + u) * l.src_along] : T{};
       }
 #pragma unroll
@@ -70,7 +72,8 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, c
 
 // One index for all lanes; the block's rows of `out` one behind the other.
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, const I* index, T* out) {
+__global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, const I* index, T* out,
+                                                          FaultReport report) {
   __shared__ long long last[kRowsOfBlock];  // the last place of a row, or -1
   let_next_start();
   wait_for_previous();
@@ -82,6 +85,7 @@ __global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, c
     __syncthreads();
     for (int64_t j = threadIdx.x; j < l.n; j += kThreads) {
       const int64_t row = static_cast<int64_t>(index[j * l.index_along]) - first_row;
+      if (first_row == 0) inside(row, l.rows, report);
       if (row >= 0 && row < rows) atomicMax(&last[row], static_cast<long long>(j));
     }
     __syncthreads();
@@ -96,14 +100,15 @@ __global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, c
 }
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) add_kernel(Lanes l, const T* src, const I* index, T* out, int64_t numel) {
+__global__ void __launch_bounds__(kThreads) add_kernel(Lanes l, const T* src, const I* index, T* out, int64_t numel,
+                                                         FaultReport report) {
   let_next_start();
   wait_for_previous();
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < numel; k += step) {
     const int64_t j = k / l.count, lane = k - j * l.count;
     const int64_t row = index[offset_of(l.size, l.index, lane) + j * l.index_along];
-    if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(l.rows)) continue;
+    if (!inside(row, l.rows, report)) continue;
     atomicAdd(out + offset_of(l.size, l.out, lane) + row * l.out_along,
               src[offset_of(l.size, l.src, lane) + j * l.src_along]);
   }
@@ -119,16 +124,17 @@ void scatter_as(const ScatterArgs& a) {
     const T* const src = a.src.ptr<T>();
     const I* const index = a.index.ptr<I>();
     T* const out = a.out.ptr<T>();
+    const FaultReport report = fault_report(ScatterArgs::name, a.device());
     if constexpr (sizeof(T) >= 4) {
       if (a.add) {
         const int64_t numel = a.src.numel();
         return launch_after(ScatterArgs::name, add_kernel<T, I>, {blocks_for(numel, kThreads), kThreads}, a.device(), l,
-                            src, index, out, numel);
+                            src, index, out, numel, report);
       }
     }
     if (shared)
       return launch_after(ScatterArgs::name, last_kernel<T, I>, {blocks_for(l.rows, kRowsOfBlock, 65535), kThreads},
-                          a.device(), l, src, index, out);
+                          a.device(), l, src, index, out, report);
     const int64_t tiles = blocks_for(l.count, kThreads);
     // Ranges so that the card is full; every one reads the whole index, so short lists have few.
     int64_t ranges = kBlocks / tiles;
@@ -137,7 +143,7 @@ void scatter_as(const ScatterArgs& a) {
     if (ranges < 1) ranges = 1;
     l.rows_of_range = parts(l.rows, ranges);
     const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts(l.rows, l.rows_of_range)));
-    launch_after(ScatterArgs::name, lane_kernel<T, I>, {grid, kThreads}, a.device(), l, src, index, out, a.add);
+    launch_after(ScatterArgs::name, lane_kernel<T, I>, {grid, kThreads}, a.device(), l, src, index, out, a.add, report);
   });
 }
 

@@ -147,11 +147,18 @@ TALLY_INLINE Vec sin_in_range(Vec x, uint32_t quarter) {
   const Vec y = (q & 1u) != 0u ? cosine : sine;
   return from_bits(bits_of(y) ^ ((q & 2u) << 30));
 }
-TALLY_INLINE bool all_below(Vec magnitude, float limit) {  // false for NaN
-  bool all = true;
-  for (int i = 0; i < kLanes; ++i) all &= magnitude[i] < limit;
-  return all;
+TALLY_INLINE bool all_of(VecI test) {  // of a comparison
+#if defined(TALLY_SIMD_V4)
+  return _mm512_movepi32_mask(__builtin_bit_cast(__m512i, test)) == 0xFFFF;
+#elif defined(TALLY_SIMD_V3)
+  return _mm256_movemask_ps(__builtin_bit_cast(__m256, test)) == 0xFF;
+#else
+  int32_t all = -1;
+  for (int i = 0; i < kLanes; ++i) all &= test[i];
+  return all != 0;
+#endif
 }
+TALLY_INLINE bool all_below(Vec magnitude, float limit) { return all_of(magnitude < limit); }  // false for NaN
 TALLY_INLINE Vec sin_of(Vec x) {
   if (all_below(abs_of(x), kSinLimit)) return sin_in_range(x, 0);
   const Vec y = sin_in_range(x, 0);
@@ -186,44 +193,48 @@ TALLY_INLINE double expm1_of(double x) { return __builtin_expm1(x); }
 
 // x^y = e^(y ln |x|) in f64 without fused operations, which every instruction set rounds alike; so the f32 is right but
 // for the last place at most. ln m = 2 artanh((m - 1) / (m + 1)). Zeros, infinities and NaN are the C library's.
-using VecD = double __attribute__((vector_size(8 * kLanes)));
-using VecL = int64_t __attribute__((vector_size(8 * kLanes)));
+// Half of the lanes at a time, whose f64 fill a register; a whole number becomes one of f64 as the low bits of 2^52.
+using HalfF = float __attribute__((vector_size(2 * kLanes)));
+using VecD = double __attribute__((vector_size(4 * kLanes)));
+using VecL = uint64_t __attribute__((vector_size(4 * kLanes)));
+TALLY_INLINE HalfF pow_half(HalfF x, HalfF y) {
+  constexpr uint64_t kTwo52 = 0x4330000000000000;
+  const VecL bits = __builtin_bit_cast(VecL, __builtin_convertvector(x, VecD));
+  const VecL shifted = bits + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD);  // the exponent changes at sqrt(1/2)
+  const VecD e = __builtin_bit_cast(VecD, (shifted >> 52) | kTwo52) - (0x1p52 + 1023.0);
+  const VecD m = __builtin_bit_cast(VecD, (shifted & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD);
+  const VecD s = (m - 1.0) / (m + 1.0), s2 = s * s;
+  const VecD s4 = s2 * s2;  // pairs of terms: short chains
+  VecD p = (s2 * (1.0 / 13) + 1.0 / 11) * s4 + (s2 * (1.0 / 9) + 1.0 / 7);
+  p = p * s4 + (s2 * (1.0 / 5) + 1.0 / 3);
+  const VecD ln = e * 0.69314718055994530942 + 2.0 * (s + s * s2 * p);
+  VecD t = __builtin_convertvector(y, VecD) * ln;
+  t = t > 200.0 ? VecD{} + 200.0 : t;
+  t = t < -200.0 ? VecD{} - 200.0 : t;
+  const VecD rounded = t * 1.44269504088896340736 + 0x1.8p52, n = rounded - 0x1.8p52;
+  const VecD r = t - n * 0.69314718055994530942;
+  const VecD r2 = r * r, r4 = r2 * r2;
+  const VecD low = (r * (1.0 / 6) + 0.5) * r2 + (r + 1.0);
+  const VecD high = (r * (1.0 / 5040) + 1.0 / 720) * r2 + (r * (1.0 / 120) + 1.0 / 24);
+  const VecD q = (r4 * (1.0 / 40320) + high) * r4 + low;
+  const VecL power = (__builtin_bit_cast(VecL, rounded) - __builtin_bit_cast(uint64_t, 0x1.8p52) + 1023) << 52;
+  return __builtin_convertvector(q * __builtin_bit_cast(VecD, power), HalfF);
+}
 TALLY_INLINE Vec pow_of(Vec x, Vec y) {
   const Vec a = abs_of(x), inf = broadcast(__builtin_inff());
   const VecI plain = (a > 0.0f) & (a < inf) & (abs_of(y) < inf);
-  const VecL bits = __builtin_bit_cast(VecL, __builtin_convertvector(plain ? a : Vec{} + 1.0f, VecD));
-  const VecL shifted = bits + (0x3FF0000000000000 - 0x3FE6A09E667F3BCD);  // the exponent changes at sqrt(1/2)
-  const VecD e = __builtin_convertvector((shifted >> 52) - 1023, VecD);
-  const VecD m = __builtin_bit_cast(VecD, (shifted & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD);
-  const VecD s = (m - 1.0) / (m + 1.0), s2 = s * s;
-  VecD p = s2 * (1.0 / 13) + 1.0 / 11;
-  p = p * s2 + 1.0 / 9;
-  p = p * s2 + 1.0 / 7;
-  p = p * s2 + 1.0 / 5;
-  p = p * s2 + 1.0 / 3;
-  const VecD ln = e * 0.69314718055994530942 + 2.0 * (s + s * s2 * p);
-  VecD t = __builtin_convertvector(plain ? y : Vec{}, VecD) * ln;
-  t = t > 200.0 ? VecD{} + 200.0 : (t < -200.0 ? VecD{} - 200.0 : t);
-  const VecD rounded = t * 1.44269504088896340736 + 0x1.8p52, n = rounded - 0x1.8p52;
-  const VecD r = t - n * 0.69314718055994530942;
-  VecD q = r * (1.0 / 362880) + 1.0 / 40320;
-  q = q * r + 1.0 / 5040;
-  q = q * r + 1.0 / 720;
-  q = q * r + 1.0 / 120;
-  q = q * r + 1.0 / 24;
-  q = q * r + 1.0 / 6;
-  q = q * r + 0.5;
-  q = q * r + 1.0;
-  q = q * r + 1.0;
-  const VecL power = (__builtin_bit_cast(VecL, rounded) - __builtin_bit_cast(int64_t, 0x1.8p52) + 1023) << 52;
-  Vec z = __builtin_convertvector(q * __builtin_bit_cast(VecD, power), Vec);
+  const Vec base = plain ? a : Vec{} + 1.0f, exponent = plain ? y : Vec{};
+  HalfF of[2], to[2];
+  __builtin_memcpy(of, &base, sizeof of);
+  __builtin_memcpy(to, &exponent, sizeof to);
+  for (int i = 0; i < 2; ++i) of[i] = pow_half(of[i], to[i]);
+  Vec z;
+  __builtin_memcpy(&z, of, sizeof z);
   // Of a negative x: whole powers only, odd ones negative.
   const Vec half = y * 0.5f;
   const Vec signed_z = round_of(half) == half ? z : -z;
   z = x < 0.0f ? (round_of(y) == y ? signed_z : broadcast(__builtin_nanf(""))) : z;
-  int32_t all = -1;
-  for (int i = 0; i < kLanes; ++i) all &= plain[i];
-  if (all != 0) return z;
+  if (all_of(plain)) return z;
   return plain ? z : by_lane(x, y, [](float v, float w) { return __builtin_powf(v, w); });
 }
 

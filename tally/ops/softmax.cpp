@@ -20,29 +20,34 @@ View with_last(const Tensor& x, int axis) {
   return v;
 }
 
+Tensor softmax_of(const Tensor& x, int axis, bool log) {
+  if (widens_f16(x)) return to(softmax_of(to(x, DType::kF32), axis, log), x.dtype());
+  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
+  launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis), log});
+  record(
+      y, {x}, {y},
+      [](Backward& b, int i, bool of_log) {
+        Tensor dx = b.empty(0);
+        launch(&Kernels::softmax_backward,
+               SoftmaxBackwardArgs{with_last(b.grad(), i), with_last(b.saved(0), i), with_last(dx, i), of_log});
+        b.add(0, std::move(dx));
+      },
+      axis, log);
+  return y;
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x, int axis) {
   require_float("softmax", x);
-  axis = normalize_axis(axis, x.dim(), "softmax");
-  if (widens_f16(x)) return to(softmax(to(x, DType::kF32), axis), x.dtype());
-  Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
-  launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis)});
-  record(
-      y, {x}, {y},
-      [](Backward& b, int i) {
-        Tensor dx = b.empty(0);
-        launch(&Kernels::softmax_backward,
-               SoftmaxBackwardArgs{with_last(b.grad(), i), with_last(b.saved(0), i), with_last(dx, i)});
-        b.add(0, std::move(dx));
-      },
-      axis);
-  return y;
+  return softmax_of(x, normalize_axis(axis, x.dim(), "softmax"), false);
 }
 
+// A kernel of its own on the CPU only: cards compose it.
 Tensor log_softmax(const Tensor& x, int axis) {
   require_float("log_softmax", x);
   axis = normalize_axis(axis, x.dim(), "log_softmax");
+  if (target_of(x.device()) == DeviceKind::kCpu) return softmax_of(x, axis, true);
   const Tensor less = sub(x, amax(x.detach(), Dims(axis), true));
   return sub(less, logsumexp(less, Dims(axis), true));
 }

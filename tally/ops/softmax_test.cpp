@@ -1,10 +1,14 @@
 #include "tally/ops/softmax.h"
 
+#include <cstring>
 #include <limits>
 
+#include "tally/ops/arithmetic.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
+#include "tally/ops/random.h"
+#include "tally/ops/view.h"
 #include "tests/support/support.h"
 
 namespace tally::test {
@@ -17,14 +21,19 @@ const bool softmax_reference = register_reference<SoftmaxArgs>([](const SoftmaxA
   const int64_t n = a.x.size[a.x.rank() - 1];
   for (int64_t first = 0; first < a.x.numel(); first += n) {
     N most = -std::numeric_limits<double>::infinity(), sum = 0.0;
-    std::vector<N> e;
+    std::vector<N> less, e;
     for (int64_t i = 0; i < n; ++i) most = num_max(most, x.flat(first + i));
     if constexpr (!std::is_same_v<N, Counted>)
       if (most == -std::numeric_limits<double>::infinity()) most = 0;  // everything masked: zeros, for the sum is 0 too
-    for (int64_t i = 0; i < n; ++i) e.push_back(num_exp(x.flat(first + i) - most)), sum += e.back();
+    for (int64_t i = 0; i < n; ++i) {
+      less.push_back(x.flat(first + i) - most), e.push_back(num_exp(less.back()));
+      sum += e.back();
+    }
     if constexpr (!std::is_same_v<N, Counted>)
-      if (sum == 0) sum = 1;
-    for (int64_t i = 0; i < n; ++i) y.flat(first + i) = e[i] / sum;
+      if (sum == 0 && !a.log) sum = 1;
+    N log_sum = 0.0;
+    if (a.log) log_sum = num_log(sum);
+    for (int64_t i = 0; i < n; ++i) y.flat(first + i) = a.log ? less[i] - log_sum : e[i] / sum;
   }
 });
 
@@ -36,6 +45,11 @@ const bool softmax_backward_reference =
       const int64_t n = a.y.size[a.y.rank() - 1];
       for (int64_t first = 0; first < a.y.numel(); first += n) {
         N dot = 0.0;
+        if (a.log) {
+          for (int64_t i = 0; i < n; ++i) dot += g.flat(first + i);
+          for (int64_t i = 0; i < n; ++i) dx.flat(first + i) = g.flat(first + i) - num_exp(y.flat(first + i)) * dot;
+          continue;
+        }
         for (int64_t i = 0; i < n; ++i) dot += g.flat(first + i) * y.flat(first + i);
         for (int64_t i = 0; i < n; ++i) dx.flat(first + i) = y.flat(first + i) * (g.flat(first + i) - dot);
       }
@@ -43,7 +57,7 @@ const bool softmax_backward_reference =
 
 TEST(Softmax, Cases) {
   for (const Dims& size : {Dims(1), Dims(5), Dims(3, 7), Dims(2, 3, 33), Dims(4, 64), Dims(3, 1030), Dims(2, 3, 2, 5),
-                           Dims(0, 4), Dims(4, 0)})
+                           Dims(40, 70), Dims(3, 35, 2, 9), Dims(0, 4), Dims(4, 0)})
     for (int axis = 0; axis < size.rank; ++axis)
       run_op_case({"softmax " + str(size) + " over " + std::to_string(axis), {{size}}, [axis](const auto& x) {
                      return softmax(x[0], axis);
@@ -77,6 +91,35 @@ TEST(Softmax, TrapO04FullyMaskedRows) {
       ASSERT_EQ(x.grad().to_vector(), zeros) << n;
     }
   }
+}
+
+// Columns have tiles of their own: the same bits as of rows.
+TEST(Softmax, ColumnsAsRows) {
+  for (const DType t : {DType::kF32, DType::kBF16})
+    for (const int64_t n : {1, 2, 5, 16, 31, 32, 33, 70, 600})
+      for (const auto f : {softmax, log_softmax}) {
+        const auto run = [&](bool columns) {
+          Generator g(7);
+          Tensor x = mul(randn(Dims(2, n, 75), {}, g), 4);
+          Tensor masked = select(select(x, 0, 1), 1, 3);
+          fill_(masked, -std::numeric_limits<float>::infinity());
+          x = to(columns ? x : contiguous(transpose(x, 1, 2)), t);
+          x.set_requires_grad();
+          const Tensor y = f(x, columns ? 1 : 2);
+          const Tensor grad = to(randn(Dims(2, n, 75), {}, g), t);
+          backward(y, columns ? grad : contiguous(transpose(grad, 1, 2)));
+          const auto in_order = [&](const Tensor& z) {
+            const Tensor one = z.detach();
+            return to(contiguous(columns ? one : transpose(one, 1, 2)), DType::kF32);
+          };
+          return std::pair(in_order(y), in_order(x.grad()));
+        };
+        const auto [y, dx] = run(true);
+        const auto [y_rows, dx_rows] = run(false);
+        const size_t bytes = static_cast<size_t>(y.numel()) * 4;
+        EXPECT_EQ(std::memcmp(y.data<float>(), y_rows.data<float>(), bytes), 0) << name_of(t) << n;
+        EXPECT_EQ(std::memcmp(dx.data<float>(), dx_rows.data<float>(), bytes), 0) << name_of(t) << n;
+      }
 }
 
 TEST(Softmax, NaNAndInfinityShow) {

@@ -202,3 +202,26 @@ def test_many_python_functions_in_a_chain():
         y = y * 1
     y.sum().backward()
     assert x.grad is not None
+
+
+def test_results_that_are_not_differentiable():
+    class Sorted(Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, places = x.sort()
+            weight = values * 0 + 1
+            ctx.save_for_backward(places, None)
+            ctx.mark_non_differentiable(weight, places)
+            return values, weight, places
+
+        @staticmethod
+        def backward(ctx, g, g_weight, g_places):
+            places, nothing = ctx.saved_tensors
+            assert nothing is None and not g_weight.any()
+            return tally.zeros(3).scatter(0, places, g)
+
+    x = tally.tensor([3., 1, 2], requires_grad=True)
+    values, weight, places = Sorted.apply(x)
+    assert values.requires_grad and not weight.requires_grad and not places.requires_grad
+    (values * tally.tensor([1., 2, 3])).sum().backward()
+    assert x.grad.tolist() == [3, 1, 2]

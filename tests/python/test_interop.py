@@ -83,7 +83,7 @@ def test_numpy_functions_take_tensors():
 def test_numpy_numbers_are_numbers():
     x = tally.tensor([1., 2])
     assert (x * np.float32(2)).tolist() == [2, 4] and (x + np.int64(1)).tolist() == [2, 3]
-    assert tally.tensor([np.float64(1), np.int32(2)]).dtype == tally.float32
+    assert tally.tensor([np.float64(1), np.int32(2)]).dtype == tally.float64  # theirs, as PyTorch
     assert x[np.int64(1)] == 2 and tally.tensor(np.float32(3)).item() == 3
     assert x[np.array([1, 0])].tolist() == [2, 1] and x[np.array([True, False])].tolist() == [1]
 

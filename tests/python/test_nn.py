@@ -152,3 +152,15 @@ def test_init():
     assert nn.init.zeros_(w).sum().item() == 0 and nn.init.ones_(nn.Parameter(w)).min().item() == 1
     with pytest.raises(ValueError):
         nn.init.xavier_normal_(tally.empty(3))
+
+
+def test_hooks_of_modules():
+    m = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    seen = []
+    after = m[0].register_forward_hook(lambda module, args, result: seen.append((module, args[0].shape, result.shape)))
+    before = m.register_forward_pre_hook(lambda module, args: args[0] * 0)
+    twice = m.register_forward_hook(lambda module, args, result: result + 1)
+    y = m(tally.ones(4, 2))
+    assert seen == [(m[0], (4, 2), (4, 3))] and tally.allclose(y, m[0].bias.relu() + 1)
+    after.remove(), before.remove(), twice.remove(), after.remove()
+    assert tally.equal(m(tally.ones(4, 2)), m[0](tally.ones(4, 2)).relu()) and len(seen) == 1

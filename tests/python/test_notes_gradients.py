@@ -214,3 +214,39 @@ def test_A228_A229_A231_checkpoint(tmp_path):
     other_optimizer.load_state_dict(loaded["optimizer"])
     step(model, optimizer), step(other, other_optimizer)
     assert all(tally.equal(a, b) for a, b in zip(model.parameters(), other.parameters()))
+
+
+def two_layers_cost(b, d, k, x_needs_grad=True):
+    """FLOPs of the notes' two layers, forward and backward, counted on meta."""
+    x = tally.ones(b, d, device="meta", requires_grad=x_needs_grad)
+    w1 = tally.ones(d, d, device="meta", requires_grad=True)
+    w2 = tally.ones(d, k, device="meta", requires_grad=True)
+    with tally.Ledger() as forward:
+        h2 = x @ w1 @ w2
+    with tally.Ledger() as backward:
+        h2.backward(tally.ones(b, k, device="meta"))
+    return forward.matmul_flops, backward.matmul_flops
+
+
+def test_A167_flops_of_the_forward_pass():
+    assert two_layers_cost(1024, 256, 64)[0] == 167772160
+    assert two_layers_cost(16384, 32768, 8192)[0] == 43980465111040
+
+
+def test_A168_flops_of_the_backward_pass_are_twice():
+    assert two_layers_cost(1024, 256, 64)[1] == 335544320
+    assert two_layers_cost(16384, 32768, 8192)[1] == 87960930222080
+
+
+def test_A169_six_times_data_times_parameters():
+    assert sum(two_layers_cost(1024, 256, 64)) == 503316480 == 6 * 1024 * 81920
+    assert sum(two_layers_cost(16384, 32768, 8192)) == 131941395333120 == 6 * 16384 * 1342177280
+
+
+@pytest.mark.parametrize("b,d,k", [(2, 3, 5), (7, 8, 1), (1, 1, 1)])
+def test_A170_the_rule_of_two_four_six(b, d, k):
+    assert two_layers_cost(b, d, k) == (2 * b * (d * d + d * k), 4 * b * (d * d + d * k))
+
+
+def test_A171_less_without_a_gradient_of_x():
+    assert sum(two_layers_cost(1024, 256, 64, x_needs_grad=False)) == 369098752 == 503316480 - 2 * 1024 * 256 * 256

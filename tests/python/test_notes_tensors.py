@@ -320,3 +320,26 @@ def test_A072_events():
     end.record()
     tally.cuda.synchronize()
     assert start.elapsed_time(end) >= 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_A107_adding_costs_one_flop_an_element(device):
+    a = tally.ones(16, 32, device=device)
+    with tally.Ledger() as ledger:
+        a + a
+    assert ledger.other_flops == 512 and ledger.matmul_flops == 0
+
+
+@pytest.mark.skipif(not tally.cuda.is_available(), reason="needs a card")
+def test_A071_timing_a_product_of_a_card_needs_synchronize():
+    import time
+    a = tally.randn(2048, 2048, device="cuda")
+    a @ a
+    tally.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(5):
+        a @ a
+    launched = time.perf_counter()
+    tally.cuda.synchronize()
+    end = time.perf_counter()
+    assert end - start > launched - start and (end - start) / 5 > 2 * 2048 ** 3 / 2e15

@@ -1,5 +1,5 @@
 """Modules: layers with parameters, written in Python on Tally's ops, with PyTorch's names."""
-from . import functional, init  # noqa: F401
+from . import functional, init, utils  # noqa: F401
 from .containers import ModuleDict, ModuleList, ParameterList, Sequential  # noqa: F401
 from .layers import (  # noqa: F401
     CrossEntropyLoss, Dropout, Embedding, GELU, Identity, LayerNorm, Linear, MSELoss, ReLU, RMSNorm, Sigmoid, SiLU, Tanh)

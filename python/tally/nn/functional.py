@@ -6,7 +6,7 @@ from .._C import (  # noqa: F401
 
 
 def embedding(input, weight):
-    """Rows of weight (V, d) by ids."""
+    """Rows of weight (V, d) by ids (..) -> (.., d). IndexError for an id outside."""
     return _C.embedding(input, weight)
 
 

@@ -6,6 +6,19 @@ from .parameter import Parameter
 _LISTS = ("_parameters", "_buffers", "_modules")
 
 
+class ModuleHook:
+    """What registering a hook of a module gives."""
+
+    def __init__(self, module, kind, hook):
+        self._hooks = module.__dict__.setdefault(kind, {})
+        self._key = object()  # kept by the module, so that it is no other's
+        self._hooks[self._key] = hook
+
+    def remove(self):
+        """The hook is called no more."""
+        self._hooks.pop(self._key, None)
+
+
 class Module:
     """What has parameters and a forward(). Attributes that are parameters or modules are listed in their order."""
 
@@ -82,7 +95,24 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args, **kwargs):
-        return self.forward(*args, **kwargs)
+        for hook in list(self.__dict__.get("_before_forward", {}).values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook in list(self.__dict__.get("_after_forward", {}).values()):
+            changed = hook(self, args, result)
+            if changed is not None:
+                result = changed
+        return result
+
+    def register_forward_pre_hook(self, hook):
+        """Calls hook(module, args) before each forward; what it returns, if anything, takes the place of args."""
+        return ModuleHook(self, "_before_forward", hook)
+
+    def register_forward_hook(self, hook):
+        """Calls hook(module, args, result) after each forward; what it returns, if anything, takes the result's place."""
+        return ModuleHook(self, "_after_forward", hook)
 
     # Lists.
 
