@@ -29,7 +29,8 @@ class TallyCoder {
     set_num_threads(threads);
     std::vector<std::vector<Id>> all(texts.size());
     parallel_for(static_cast<int64_t>(texts.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) all[static_cast<size_t>(i)] = tokenizer_.encode(texts[static_cast<size_t>(i)], false);
+      for (int64_t i = begin; i < end; ++i)
+        all[static_cast<size_t>(i)] = tokenizer_.encode(texts[static_cast<size_t>(i)], false);
     });
     return all;
   }
@@ -41,7 +42,8 @@ class TallyCoder {
     if (words.size() == 1 && words[0] == "classes") {
       using namespace classes;
       return "{\"letter\": " + runs(kLetter) + ", \"number\": " + runs(kNumber) + ", \"space\": " + runs(kSpace) +
-             ", \"upper\": " + runs(kUpper | kCaseless | kMark) + ", \"lower\": " + runs(kLower | kCaseless | kMark) + "}";
+             ", \"upper\": " + runs(kUpper | kCaseless | kMark) + ", \"lower\": " + runs(kLower | kCaseless | kMark) +
+             "}";
     }
     return {};
   }

@@ -1,11 +1,12 @@
-// A program that encodes and decodes on command, for bench/tokenizers.py, which lets several of them take turns. Lines of
-// standard input are commands, each answered by a line of JSON:
+// A program that encodes and decodes on command, for bench/tokenizers.py, which lets several of them take turns. Lines
+// of standard input are commands, each answered by a line of JSON:
 //   documents TEXT ENDS          the texts to come: TEXT cut at ENDS (u64, little endian)       {"documents"}
-//   encode FIRST LAST THREADS    documents [FIRST, LAST), each a text of its own                {"seconds", "tokens", "hash"}
-//   decode FIRST LAST            their ids, encoded before the clock starts                     {"seconds", "bytes", "hash"}
-//   whole FILE                   the file as one text                 {"seconds", "tokens", "hash", "grown"}
-// Seconds are those of the calls alone. `hash` is XXH3-128 of the ids as u32, little endian, or of the bytes. `grown` is
-// by how much the resident set rose above what it was with the text in memory. Coder has
+//   encode FIRST LAST THREADS    documents [FIRST, LAST), each a text of its own                {"seconds", "tokens",
+//   "hash"} decode FIRST LAST            their ids, encoded before the clock starts                     {"seconds",
+//   "bytes", "hash"} whole FILE                   the file as one text                 {"seconds", "tokens", "hash",
+//   "grown"}
+// Seconds are those of the calls alone. `hash` is XXH3-128 of the ids as u32, little endian, or of the bytes. `grown`
+// is by how much the resident set rose above what it was with the text in memory. Coder has
 //   void encode(std::string_view text, std::vector<Id>& out)             appends
 //   std::vector<std::vector<Id>> encode_batch(const std::vector<std::string_view>& texts, int threads)
 //   std::string decode(const std::vector<Id>& ids)

@@ -25,7 +25,8 @@ struct TokenizerTrain {
 
   static constexpr const char* kPositional = "input";
   static constexpr const char* kDetails =
-      "Learns a vocabulary from text. bpe: 256 bytes, the special tokens and merges learned within the pattern's pieces;\n"
+      "Learns a vocabulary from text. bpe: 256 bytes, the special tokens and merges learned within the pattern's "
+      "pieces;\n"
       "byte: the 256 bytes and the special tokens; char: the characters of the text and the special tokens; word: the\n"
       "special tokens, <|unk|> and the pattern's pieces, the most frequent first.\n"
       "Ties between pairs: greatest-bytes (the greater bytes, CS336), smallest-ids (ids of the vocabulary, as\n"
@@ -36,7 +37,8 @@ struct TokenizerTrain {
     f("kind", kind, "kind of tokenizer", {"bpe", "byte", "char", "word"});
     f("vocab_size", vocab_size, "entries in all; 0 is what it takes (char, byte, word)", 0, 1 << 24);
     f("special", special, "special tokens, such as '<|endoftext|>'");
-    f("pattern", pattern, "how text is cut before merges: gpt2, cl100k, o200k, llama3, qwen2, ..., or regex:EXPRESSION");
+    f("pattern", pattern,
+      "how text is cut before merges: gpt2, cl100k, o200k, llama3, qwen2, ..., or regex:EXPRESSION");
     f("tie", tie, "which of equally frequent pairs comes first",
       {"greatest-bytes", "smallest-ids", "smallest-byte-ids", "first-seen"});
     f("min_frequency", min_frequency, "least count of a pair to be merged (bpe)", 1, 1e18);
@@ -285,8 +287,8 @@ struct TokenizerDecode {
 std::vector<Verb> tokenizer_verbs() {
   return {make_verb<TokenizerTrain>("tokenizer train", "learn a vocabulary from text"),
           make_verb<TokenizerEncode>("tokenizer encode", "text to token ids"),
-          make_verb<TokenizerDecode>("tokenizer decode", "token ids to text"),
-          tokenizer_convert_verb(), tokenizer_info_verb()};
+          make_verb<TokenizerDecode>("tokenizer decode", "token ids to text"), tokenizer_convert_verb(),
+          tokenizer_info_verb()};
 }
 
 }  // namespace tally::cli

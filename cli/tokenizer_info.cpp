@@ -1,6 +1,6 @@
-// tally tokenizer info FILE... --text F: tokenizers side by side on the same text. Of each: entries, tokens, bytes a token,
-// how much of the text it does not know, how much of the vocabulary the text uses, the speed of one thread, the longest
-// entries; of characters also how sparse a vocabulary by code point would be.
+// tally tokenizer info FILE... --text F: tokenizers side by side on the same text. Of each: entries, tokens, bytes a
+// token, how much of the text it does not know, how much of the vocabulary the text uses, the speed of one thread, the
+// longest entries; of characters also how sparse a vocabulary by code point would be.
 #include <algorithm>
 #include <chrono>
 #include <unordered_set>
@@ -98,7 +98,8 @@ void measure(const Tokenizer& t, const Text& text, double seconds, Info& info) {
   do {
     ids.clear(), encoded = 0;
     const auto start = Clock::now();
-    for (const std::string& file : *files) t.encode_append(file, ids, false), encoded += static_cast<int64_t>(file.size());
+    for (const std::string& file : *files)
+      t.encode_append(file, ids, false), encoded += static_cast<int64_t>(file.size());
     const double took = std::chrono::duration<double>(Clock::now() - start).count();
     rates.push_back(static_cast<double>(encoded) / std::max(took, 1e-9) / 1e6), spent += took;
   } while (spent < seconds);
@@ -189,7 +190,8 @@ struct TokenizerInfo {
 
   static constexpr const char* kPositional = "tokenizers";
   static constexpr const char* kDetails =
-      "Compares tokenizers. With --text: tokens, bytes a token, the share of characters (char) or tokens (word) that the\n"
+      "Compares tokenizers. With --text: tokens, bytes a token, the share of characters (char) or tokens (word) that "
+      "the\n"
       "vocabulary does not know, the share of its entries that the text uses, and the speed of one thread. Special\n"
       "tokens in the text are ordinary text here.";
 

@@ -1,5 +1,5 @@
-// Tokenizers under the names people know from tiktoken and Hugging Face's tokenizers. Work runs without Python's lock; ids
-// come as lists, or as NumPy arrays that own what the encoder wrote.
+// Tokenizers under the names people know from tiktoken and Hugging Face's tokenizers. Work runs without Python's lock;
+// ids come as lists, or as NumPy arrays that own what the encoder wrote.
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string_view.h>
 
@@ -179,10 +179,12 @@ void def_encode(nb::class_<Tokenizer>& c, const char* name, const char* argument
 }
 
 void bind_encoding(nb::class_<Tokenizer>& c) {
-  def_encode(c, "encode", "text", "Ids of the text (str or bytes) as a list.",
-             [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) { return list_of(ids_of_text(t, text, s)); });
-  def_encode(c, "encode_to_numpy", "text", "Ids of the text as an array of int32; no list is made.",
-             [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) { return array_of(ids_of_text(t, text, s)); });
+  def_encode(
+      c, "encode", "text", "Ids of the text (str or bytes) as a list.",
+      [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) { return list_of(ids_of_text(t, text, s)); });
+  def_encode(
+      c, "encode_to_numpy", "text", "Ids of the text as an array of int32; no list is made.",
+      [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) { return array_of(ids_of_text(t, text, s)); });
   def_encode(c, "encode_batch", "texts", "Ids of each text, by all threads, as a list of lists.",
              [](const Tokenizer& t, nb::handle texts, const SpecialsArg& s) {
                return lists_of(ids_of_texts(t, nb::cast<std::vector<nb::object>>(texts), s));
@@ -200,8 +202,7 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
                nb::gil_scoped_release free;
                return t.count(arg.view(), policy);
              });
-  def_encode(c, "encode_with_offsets", "text",
-             "Ids, and for each the characters [first, last) that it touches.",
+  def_encode(c, "encode_with_offsets", "text", "Ids, and for each the characters [first, last) that it touches.",
              [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) {
                const TextArg arg(text);
                s.check(t, arg.view());
@@ -214,13 +215,16 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
                return nb::make_tuple(list_of(found.ids), nb::cast(found.chars));
              });
   for (const char* name : {"encode_stream", "encode_iterable"})
-    def_encode(c, name, "chunks",
-               "Ids of a text that comes in chunks (an iterable of str or bytes, such as an open file), one by one: those "
-               "of the whole text.",
-               [](const Tokenizer& t, nb::handle chunks, const SpecialsArg& s) { return IdStream(t, chunks, s); });
+    def_encode(
+        c, name, "chunks",
+        "Ids of a text that comes in chunks (an iterable of str or bytes, such as an open file), one by one: those "
+        "of the whole text.",
+        [](const Tokenizer& t, nb::handle chunks, const SpecialsArg& s) { return IdStream(t, chunks, s); });
   c.def(
        "encode_ordinary",
-       [](const Tokenizer& t, nb::handle text) { return list_of(ids_of_text(t, text, {false, nb::none(), nb::none()})); },
+       [](const Tokenizer& t, nb::handle text) {
+         return list_of(ids_of_text(t, text, {false, nb::none(), nb::none()}));
+       },
        "text"_a, "Ids of the text, special tokens in it being ordinary text.")
       .def(
           "encode_ordinary_batch",
@@ -241,7 +245,8 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
             return list_of(ids);
           },
           "text"_a, "probability"_a, "seed"_a = 0, "allow_special"_a = true,
-          "BPE-dropout: each merge is passed over with this probability; the ids depend on text, seed and probability.");
+          "BPE-dropout: each merge is passed over with this probability; the ids depend on text, seed and "
+          "probability.");
 }
 
 void bind_decoding(nb::class_<Tokenizer>& c) {
@@ -273,23 +278,29 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
            "The text and for each id the character at which it starts; one that starts inside a character counts from "
            "that character.")
       .def(
-          "char_offsets",
-          [](const Tokenizer& t, nb::handle ids) { return t.char_offsets(IdsArg(ids).span()); }, "ids"_a,
-          "For each id the characters [first, last) that it touches.")
-      .def("token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); }, "id"_a,
-           "The bytes of one token.")
-      .def("decode_single_token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); }, "id"_a)
-      .def("token_byte_values", [](const Tokenizer& t) {
-        nb::list all;
-        for (int32_t id = 0; id < t.vocab_size(); ++id) all.append(to_bytes(t.token_bytes(id)));
-        return all;
-      }, "The bytes of every token, by id.");
+          "char_offsets", [](const Tokenizer& t, nb::handle ids) { return t.char_offsets(IdsArg(ids).span()); },
+          "ids"_a, "For each id the characters [first, last) that it touches.")
+      .def(
+          "token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); }, "id"_a,
+          "The bytes of one token.")
+      .def(
+          "decode_single_token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); },
+          "id"_a)
+      .def(
+          "token_byte_values",
+          [](const Tokenizer& t) {
+            nb::list all;
+            for (int32_t id = 0; id < t.vocab_size(); ++id) all.append(to_bytes(t.token_bytes(id)));
+            return all;
+          },
+          "The bytes of every token, by id.");
 }
 
 void bind_properties(nb::class_<Tokenizer>& c) {
   c.def_prop_ro("kind", [](const Tokenizer& t) { return tokenizer_kind_name(t.kind()); })
-      .def_prop_ro("pattern", [](const Tokenizer& t) { return t.pattern().name(); },
-                   "Name of the pattern that cuts text into pieces (bpe and word).")
+      .def_prop_ro(
+          "pattern", [](const Tokenizer& t) { return t.pattern().name(); },
+          "Name of the pattern that cuts text into pieces (bpe and word).")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("n_vocab", &Tokenizer::vocab_size)
       .def_prop_ro("max_token_value", [](const Tokenizer& t) { return t.vocab_size() - 1; })
@@ -321,7 +332,8 @@ void bind_streams(nb::module_& m) {
   nb::class_<IdStream>(m, "IdStream", "What Tokenizer.encode_stream() gives: an iterator of ids.")
       .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__next__", &IdStream::next);
-  nb::class_<StreamEncoder>(m, "StreamEncoder", "Encodes text that comes in chunks: the ids are those of the whole text.")
+  nb::class_<StreamEncoder>(m, "StreamEncoder",
+                            "Encodes text that comes in chunks: the ids are those of the whole text.")
       .def(nb::init<Tokenizer, bool>(), "tokenizer"_a, "allow_special"_a = true)
       .def(
           "push",
@@ -332,25 +344,32 @@ void bind_streams(nb::module_& m) {
             return list_of(ids);
           },
           "chunk"_a, "The ids that no further text can change.")
-      .def("finish", [](StreamEncoder& s) {
-        Ids ids;
-        s.finish(ids);
-        return list_of(ids);
-      }, "The rest; the encoder is then empty and can be used again.");
+      .def(
+          "finish",
+          [](StreamEncoder& s) {
+            Ids ids;
+            s.finish(ids);
+            return list_of(ids);
+          },
+          "The rest; the encoder is then empty and can be used again.");
   nb::class_<StreamDecoder>(
-      m, "StreamDecoder", "Ids to text one by one; a character comes when its last byte is there, broken bytes as U+FFFD.")
+      m, "StreamDecoder",
+      "Ids to text one by one; a character comes when its last byte is there, broken bytes as U+FFFD.")
       .def(nb::init<Tokenizer>(), "tokenizer"_a)
-      .def("push", [](StreamDecoder& s, int32_t id) { return str_of(s.push(id), "strict"); }, "id"_a)
-      .def("finish", [](StreamDecoder& s) { return str_of(s.finish(), "strict"); },
-           "What an unfinished character leaves: U+FFFD or nothing.");
+      .def(
+          "push", [](StreamDecoder& s, int32_t id) { return str_of(s.push(id), "strict"); }, "id"_a)
+      .def(
+          "finish", [](StreamDecoder& s) { return str_of(s.finish(), "strict"); },
+          "What an unfinished character leaves: U+FFFD or nothing.");
 }
 
 }  // namespace
 
 void bind_tokenizer(nb::module_& m) {
-  nb::class_<Tokenizer> c(m, "Tokenizer",
-                          "Text to token ids and back: byte-level BPE, bytes, characters or words. Constant, cheap to copy, "
-                          "safe between threads.");
+  nb::class_<Tokenizer> c(
+      m, "Tokenizer",
+      "Text to token ids and back: byte-level BPE, bytes, characters or words. Constant, cheap to copy, "
+      "safe between threads.");
   c.def(nb::init<>(), "The byte tokenizer without special tokens.")
       .def_static(
           "from_file",
@@ -358,18 +377,20 @@ void bind_tokenizer(nb::module_& m) {
             return Tokenizer::load(path, {pattern.value_or(""), std::move(specials)});
           },
           "path"_a, nb::kw_only(), "pattern"_a = nb::none(), "special_tokens"_a = nb::list(), Release(),
-          "Reads a tokenizer's folder (its own, or GPT-2's vocab.json and merges.txt), a tokenizer.json, or a .tiktoken "
+          "Reads a tokenizer's folder (its own, or GPT-2's vocab.json and merges.txt), a tokenizer.json, or a "
+          ".tiktoken "
           "file, to which pattern (by the file's name if not given) and special_tokens ('<|x|>' or '<|x|>=ID') belong.")
       .def("save", &Tokenizer::save, "folder"_a, Release(), "Writes the folder that from_file() reads.")
       .def(
-          "save_as", [](const Tokenizer& t, const std::filesystem::path& path) { t.save_as(path); }, "path"_a, Release(),
-          "Writes *.json as tokenizer.json, *.tiktoken as ranks, anything else as a folder.");
+          "save_as", [](const Tokenizer& t, const std::filesystem::path& path) { t.save_as(path); }, "path"_a,
+          Release(), "Writes *.json as tokenizer.json, *.tiktoken as ranks, anything else as a folder.");
   def_train<std::vector<nb::object>>(
       c, "train", "texts", train_texts,
       "Learns a vocabulary from texts (str or bytes), none of which merges into the next. kind: bpe, byte, char, word. "
       "pattern: how text is cut before merges: a name (gpt2, cl100k, o200k, llama3, qwen2, ...) or 'regex:' and an "
       "expression. tie: which of the pairs with the same count is merged first. alphabet: 'all' bytes or those 'used'. "
-      "min_count: rarer words become <|unk|>. max_memory: bytes, 0 for no limit. progress: called with the phase, what is "
+      "min_count: rarer words become <|unk|>. max_memory: bytes, 0 for no limit. progress: called with the phase, what "
+      "is "
       "done and the total.");
   def_train<std::vector<std::filesystem::path>>(c, "train_files", "files", train_files, "The same from text files.");
   bind_encoding(c);

@@ -34,10 +34,14 @@ void copy_array(const nb::ndarray<nb::ro>& a, Ids& out) {
   const auto type = a.dtype();
   const bool is_signed = type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int);
   switch (type.bits) {
-    case 8: return is_signed ? copy_strided<int8_t>(a, out) : copy_strided<uint8_t>(a, out);
-    case 16: return is_signed ? copy_strided<int16_t>(a, out) : copy_strided<uint16_t>(a, out);
-    case 32: return is_signed ? copy_strided<int32_t>(a, out) : copy_strided<uint32_t>(a, out);
-    default: return copy_strided<int64_t>(a, out);
+    case 8:
+      return is_signed ? copy_strided<int8_t>(a, out) : copy_strided<uint8_t>(a, out);
+    case 16:
+      return is_signed ? copy_strided<int16_t>(a, out) : copy_strided<uint16_t>(a, out);
+    case 32:
+      return is_signed ? copy_strided<int32_t>(a, out) : copy_strided<uint32_t>(a, out);
+    default:
+      return copy_strided<int64_t>(a, out);
   }
 }
 
@@ -82,7 +86,8 @@ IdsArg::IdsArg(nb::handle ids) {
     for (const double v : nb::cast<const Tensor&>(given).to_vector()) own_.push_back(id_of(static_cast<int64_t>(v)));
   } else if (PyList_Check(ids.ptr()) || PyTuple_Check(ids.ptr()) || !nb::ndarray_check(ids)) {
     if (PyUnicode_Check(ids.ptr()) || PyBytes_Check(ids.ptr()) || !PyObject_HasAttrString(ids.ptr(), "__iter__"))
-      fail_type("tokenizer: ids are a list of ints, an array or a tensor of integers, not {}", nb::repr(ids.type()).c_str());
+      fail_type("tokenizer: ids are a list of ints, an array or a tensor of integers, not {}",
+                nb::repr(ids.type()).c_str());
     const nb::object fast = nb::steal(PySequence_Fast(ids.ptr(), "tokenizer: ids must be a list of ints"));
     if (!fast.is_valid()) nb::raise_python_error();
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast.ptr());
@@ -125,8 +130,10 @@ void SpecialsArg::check(const Tokenizer& t, std::string_view text) const {
   if (disallowed.is_none() || is_all(disallowed, "disallowed_special")) return;
   for (const std::string& name : names_of(disallowed))
     if (const size_t at = text.find(name); !name.empty() && at != std::string_view::npos && t.special_id(name))
-      fail_value("the text holds the special token '{}' at byte {}; allow it with allowed_special, or have it as text with "
-                 "disallowed_special=()", name, at);
+      fail_value(
+          "the text holds the special token '{}' at byte {}; allow it with allowed_special, or have it as text with "
+          "disallowed_special=()",
+          name, at);
 }
 
 nb::list list_of(std::span<const int32_t> ids) {

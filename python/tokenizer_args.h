@@ -1,5 +1,5 @@
-// What Python gives to a tokenizer and gets from it: text as str or bytes, ids as lists, arrays or tensors, special tokens
-// allowed and refused in tiktoken's words.
+// What Python gives to a tokenizer and gets from it: text as str or bytes, ids as lists, arrays or tensors, special
+// tokens allowed and refused in tiktoken's words.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -27,8 +27,8 @@ class TextArg {
   std::string_view view_;
 };
 
-// Ids of a list or another iterable of ints, of an array of integers of any strides, or of a tensor. Arrays of 32-bit ids
-// that are contiguous are not copied.
+// Ids of a list or another iterable of ints, of an array of integers of any strides, or of a tensor. Arrays of 32-bit
+// ids that are contiguous are not copied.
 class IdsArg {
  public:
   explicit IdsArg(nb::handle ids);
@@ -41,8 +41,8 @@ class IdsArg {
 };
 
 // Which special tokens become their ids. Without allowed_special and disallowed_special, allow_special says it for all.
-// With one of them, as in tiktoken: allowed_special is "all" or names (default: none), disallowed_special "all" (default:
-// all that are not allowed) or names; a disallowed one in the text is a ValueError, the rest are text.
+// With one of them, as in tiktoken: allowed_special is "all" or names (default: none), disallowed_special "all"
+// (default: all that are not allowed) or names; a disallowed one in the text is a ValueError, the rest are text.
 struct SpecialsArg {
   bool allow_special;
   nb::object allowed, disallowed;

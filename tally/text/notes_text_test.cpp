@@ -58,7 +58,8 @@ std::vector<std::string> pieces(const Pattern& pattern, std::string_view text) {
 }
 
 TEST(Notes, A241_DecodeGivesTheStringBackAndIdsAreBelowTheVocabularySize) {
-  for (const TokenizerKind kind : {TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kBpe, TokenizerKind::kWord}) {
+  for (const TokenizerKind kind :
+       {TokenizerKind::kByte, TokenizerKind::kChar, TokenizerKind::kBpe, TokenizerKind::kWord}) {
     const Tokenizer t = trained(kind, kHello, kind == TokenizerKind::kBpe ? 260 : 0);
     const Ids ids = t.encode(kHello);
     EXPECT_EQ(t.decode(ids), kHello);

@@ -128,9 +128,8 @@ void c12(const Json& expect) {
 }  // namespace
 
 std::vector<Case> text_cases() {
-  return {{"C01", c01}, {"C02", c02}, {"C04", c04},
-          {"C05", c05}, {"C07", c07}, {"C08", c08},
-          {"C09", c09}, {"C12", c12}};
+  return {{"C01", c01}, {"C02", c02}, {"C04", c04}, {"C05", c05},
+          {"C07", c07}, {"C08", c08}, {"C09", c09}, {"C12", c12}};
 }
 
 }  // namespace tally::conformance
