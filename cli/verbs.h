@@ -8,7 +8,8 @@
 namespace tally::cli {
 
 std::vector<Verb> tokenizer_verbs();  // tokenizer.cpp
-Verb tokenizer_convert_verb();         // tokenizer_convert.cpp
+Verb tokenizer_convert_verb();        // tokenizer_convert.cpp; one of tokenizer_verbs()
+Verb tokenizer_info_verb();           // tokenizer_info.cpp; one of tokenizer_verbs()
 std::vector<Verb> data_verbs();       // data.cpp
 std::vector<Verb> train_verbs();      // train.cpp
 std::vector<Verb> generate_verbs();   // generate.cpp

@@ -144,6 +144,7 @@ void bind_autograd(nb::module_& m, TensorClass& c);
 void bind_device(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_text(nb::module_& m);
+void bind_tokenizer(nb::module_& m);
 void bind_train(nb::module_& m);
 void bind_errors(nb::module_& m);
 

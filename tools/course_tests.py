@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table of docs/course.md that says which tests hold Tally to the course's notes, lectures 1 and 2, line by line.
 
-The facts of the notes are numbered A001 to A240; a test of one carries its number in its name: in C++
+The facts of the notes are numbered A001 to A257; a test of one carries its number in its name: in C++
 TEST(Notes, A073_StridesOfARowMajorMatrix), in Python test_A084_A085_transpose. This script reads the names out of the
 sources. A number that no test carries must stand in WITHOUT_A_TEST with the reason; one that has both is an
 error too.
@@ -16,12 +16,13 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = "docs/course.md"
 BEGIN, END = "<!-- tools/course_tests.py writes from here -->", "<!-- to here -->"
-LAST = 240
+LAST = 257
 
 GROUPS = [(1, "Tensor basics"), (20, "Dtypes"), (49, "Memory"), (62, "Device"), (73, "Storage, strides, views"),
           (100, "Elementwise"), (108, "Matmul"), (116, "einops and shape annotations"), (130, "FLOPs and MFU"),
           (156, "Gradients"), (172, "Parameters and initialisation"), (183, "Modules"), (192, "Randomness"),
-          (196, "Data loading"), (204, "Optimizers"), (221, "Train loop"), (228, "Checkpoint"), (232, "Mixed precision")]
+          (196, "Data loading"), (204, "Optimizers"), (221, "Train loop"), (228, "Checkpoint"), (232, "Mixed precision"),
+          (241, "Tokenizers")]
 
 # first, last, what the lines say, why no test of the notes carries them
 WITHOUT_A_TEST = [

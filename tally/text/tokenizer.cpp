@@ -122,6 +122,7 @@ Tokenizer::Tokenizer() {
 }
 
 TokenizerKind Tokenizer::kind() const { return impl_->kind; }
+const Pattern& Tokenizer::pattern() const { return impl_->pattern; }
 int32_t Tokenizer::vocab_size() const { return impl_->tokens.size(); }
 
 Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const {

@@ -71,6 +71,7 @@ struct EncodedText {
   std::vector<std::pair<int64_t, int64_t>> chars;
 };
 
+class Pattern;
 struct SpecialFilter;
 struct TokenizerImpl;  // tokenizer_impl.h; constant but for its scratch memory
 
@@ -91,6 +92,7 @@ class Tokenizer {
 
   TokenizerKind kind() const;
   int32_t vocab_size() const;
+  const Pattern& pattern() const;  // bpe and word
   // 32 hexadecimal digits: XXH3-128 of the canonical JSON {"kind","pattern","special_tokens","vocab","merges"}.
   const std::string& hash() const;
 

@@ -1,4 +1,4 @@
-"""The Python that README.md and docs/python.md show runs."""
+"""The Python that README.md, docs/python.md and docs/tokenizers.md show runs."""
 import os
 import pathlib
 import re
@@ -15,7 +15,7 @@ def blocks(file):
     return re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(), re.S)
 
 
-@pytest.mark.parametrize("file", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("file", ["README.md", "docs/python.md", "docs/tokenizers.md"])
 def test_python_of(file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TALLY_CACHE", str(tmp_path / "cache"))
