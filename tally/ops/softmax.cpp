@@ -24,6 +24,7 @@ View with_last(const Tensor& x, int axis) {
 
 Tensor softmax(const Tensor& x, int axis) {
   require_float("softmax", x);
+  if (x.dim() == 0) return reshape(softmax(reshape(x, Dims(1)), scalar_axis(axis, 0, "softmax")), Dims());
   axis = normalize_axis(axis, x.dim(), "softmax");
   if (widens_f16(x)) return to(softmax(to(x, DType::kF32), axis), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
@@ -42,7 +43,8 @@ Tensor softmax(const Tensor& x, int axis) {
 
 Tensor log_softmax(const Tensor& x, int axis) {
   require_float("log_softmax", x);
-  axis = normalize_axis(axis, x.dim(), "log_softmax");
+  axis = scalar_axis(axis, x.dim(), "log_softmax");
+  if (x.numel() == 0) return softmax(x, axis);  // nothing to compare
   const Tensor less = sub(x, amax(x.detach(), Dims(axis), true));
   return sub(less, logsumexp(less, Dims(axis), true));
 }
