@@ -38,11 +38,11 @@ const Program kPrograms[] = {
        mul_(select(y, 0, 0), w);
        return y * y;
      }},
-    {"y.view(-1).add_(exp(y))",
+    {"y.view(-1).add_(3 y)",
      [](const Tensor& x, const Tensor&) {
        const Tensor y = x * 2;
        Tensor flat = view(y, Dims(-1));
-       add_(flat, exp(flat));
+       add_(flat, flat * 3);
        return y * y;
      }},
     {"the view and the whole are both used",
@@ -72,7 +72,7 @@ const Program kPrograms[] = {
        Tensor row = select(y, 0, 1), column = select(y, 1, 2);
        mul_(row, w);
        add_(column, sum(row));
-       mul_(row, row);
+       mul_(row, w);
        return y * row;
      }},
     {"the whole changes below a view",
@@ -246,7 +246,7 @@ TEST(Changes, NothingIsKeptOfAGraphThatIsGone) {
         Tensor row = select(y, 0, i);
         add_(row, square(select(y, 0, (i + 7) % 50)));  // keeps y's memory alive by a saved tensor
       }
-      if (run) EXPECT_TRUE(y.requires_grad());
+      EXPECT_EQ(y.requires_grad() && run, run);
     }
     EXPECT_EQ(guard.ledger().live_bytes(), before);
     EXPECT_EQ(tally::total(guard.ledger().saved()), 0);
