@@ -10,6 +10,15 @@
 namespace tally::py {
 namespace {
 
+nb::object nonzero_of(const Tensor& x, bool as_tuple) {
+  std::vector<Tensor> all;
+  {
+    const nb::gil_scoped_release free;
+    all = as_tuple ? nonzero_tuple(x) : std::vector<Tensor>{nonzero(x)};
+  }
+  return as_tuple ? nb::object(nb::tuple(nb::cast(all))) : nb::cast(all[0]);
+}
+
 void index_ops(Ops& o) {
   o.both("gather", gather, "out[.., j, ..] = x[.., index[.., j, ..], ..] with j on dim.", "dim"_a, "index"_a);
   o.both(
@@ -26,7 +35,10 @@ void index_ops(Ops& o) {
          "src"_a);
   o.both("index_add", index_add, "x, with the slices of source added at the numbers of a vector.", "dim"_a, "index"_a,
          "source"_a, "alpha"_a = 1.0);
-  o.both("nonzero", nonzero, "The coordinates of what is not 0: (n, axes) int64.");
+  const char* where_not_zero = "The coordinates of what is not 0: (n, axes) int64, or a tuple of a vector an axis.";
+  o.module_.def("nonzero", nonzero_of, where_not_zero, "input"_a, nb::kw_only(), "as_tuple"_a = false);
+  o.class_.def("nonzero", nonzero_of, where_not_zero, nb::kw_only(), "as_tuple"_a = false);
+  o.both("argwhere", argwhere, "nonzero().");
   o.both("masked_select", masked_select, "The elements where mask is true, in one axis.", "mask"_a);
   o.function("one_hot", one_hot, "(..) -> (.., num_classes) int64 with a 1 at each id.", "tensor"_a,
              "num_classes"_a = -1);

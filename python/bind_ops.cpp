@@ -6,6 +6,7 @@
 #include "tally/ops/allclose.h"
 #include "tally/ops/compare.h"
 #include "tally/ops/elementwise.h"
+#include "tally/ops/indexing.h"
 #include "tally/ops/matmul.h"
 #include "tally/ops/scan.h"
 #include "tally/ops/softmax.h"
@@ -23,6 +24,13 @@ template <Pair F>
 void pair(Ops& o, const char* name, const char* doc) {
   o.both(
       name, [](const Tensor& a, const OperandArg& b) { return F(a, b.get()); }, doc, "other"_a);
+}
+
+std::optional<Operand> bound(const std::optional<OperandArg>& x) {
+  return x ? std::optional<Operand>(x->get()) : std::nullopt;
+}
+Tensor clamp_of(const Tensor& x, const std::optional<OperandArg>& low, const std::optional<OperandArg>& high) {
+  return clamp(x, bound(low), bound(high));
 }
 
 void unary_ops(Ops& o) {
@@ -80,14 +88,30 @@ void pairs(Ops& o) {
   pair<eq>(o, "eq", "a == b."), pair<ne>(o, "ne", "a != b.");
   pair<lt>(o, "lt", "a < b."), pair<le>(o, "le", "a <= b.");
   pair<gt>(o, "gt", "a > b."), pair<ge>(o, "ge", "a >= b.");
-  o.both("clamp", clamp, "min(max(x, min), max).", "min"_a = nb::none(), "max"_a = nb::none());
-  o.both("clip", clamp, "clamp().", "min"_a = nb::none(), "max"_a = nb::none());
+  o.both("clamp", clamp_of, "min(max(x, min), max); bounds are numbers or tensors.", "min"_a = nb::none(),
+         "max"_a = nb::none());
+  o.both("clip", clamp_of, "clamp().", "min"_a = nb::none(), "max"_a = nb::none());
   o.function(
       "where",
       [](const Tensor& condition, const OperandArg& a, const OperandArg& b) {
         return where(condition, a.get(), b.get());
       },
       "condition ? input : other.", "condition"_a, "input"_a, "other"_a);
+  o.module_.def(
+      "where",
+      [](const Tensor& condition) {
+        std::vector<Tensor> all;
+        {
+          const nb::gil_scoped_release free;
+          all = where(condition);
+        }
+        return nb::tuple(nb::cast(all));
+      },
+      "nonzero(condition, as_tuple=True).", "condition"_a);
+  o.class_.def(
+      "where",
+      [](const Tensor& x, const Tensor& condition, const OperandArg& y) { return where(condition, x, y.get()); },
+      "condition"_a, "other"_a, "condition ? self : other.", Release());
   o.both(
       "masked_fill",
       [](const Tensor& x, const Tensor& mask, const OperandArg& v) { return masked_fill(x, mask, v.get()); },
@@ -125,8 +149,12 @@ void in_place_ops(Ops& o) {
       {"abs_", abs_},   {"sign_", sign_},       {"square_", square_}, {"floor_", floor_},
       {"ceil_", ceil_}, {"round_", round_},     {"trunc_", trunc_},   {"zero_", zero_}};
   for (const auto& [name, f] : kUnary) in_place(o, name, f);
-  in_place<std::optional<Scalar>, std::optional<Scalar>>(o, "clamp_", clamp_, "min"_a = nb::none(),
-                                                         "max"_a = nb::none());
+  in_place<std::optional<OperandArg>, std::optional<OperandArg>>(
+      o, "clamp_",
+      [](Tensor& x, const std::optional<OperandArg>& low, const std::optional<OperandArg>& high) {
+        clamp_(x, bound(low), bound(high));
+      },
+      "min"_a = nb::none(), "max"_a = nb::none());
   in_place<Scalar>(o, "fill_", fill_, "value"_a);
   in_place<const Tensor&, OperandArg>(
       o, "masked_fill_", [](Tensor& x, const Tensor& mask, const OperandArg& v) { masked_fill_(x, mask, v.get()); },

@@ -41,6 +41,7 @@
 #include "tally/models/model.h"
 #include "tally/models/sampler.h"
 #include "tally/nn/attention.h"
+#include "tally/nn/conv.h"
 #include "tally/nn/init.h"
 #include "tally/nn/kv_cache.h"
 #include "tally/nn/mlp.h"

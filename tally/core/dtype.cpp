@@ -93,7 +93,10 @@ std::string str(const Dims& d) {
 }
 
 int normalize_axis(int axis, int rank, const char* op) {
-  if (axis < -rank || axis >= rank) fail_index("{}: axis {} is outside a tensor of {} axes", op, axis, rank);
+  const int n = rank > 0 ? rank : 1;  // PyTorch's text, of a scalar too
+  if (axis < -rank || axis >= rank)
+    fail_index("{}: Dimension out of range (expected to be in range of [{}, {}], but got {}): a tensor of {} axes", op,
+               -n, n - 1, axis, rank);
   return axis < 0 ? axis + rank : axis;
 }
 

@@ -19,16 +19,24 @@ int64_t total(const CategoryBytes& bytes) {
 
 namespace {
 thread_local Ref<Ledger> current_ledger;
+thread_local const Ledger* current_address = nullptr;  // the same, for comparing: it needs no construction
+
+void make_current(Ref<Ledger> ledger) {
+  current_ledger = std::move(ledger);
+  current_address = current_ledger.get();
 }
+}  // namespace
 
 Ledger& Ledger::current() {
-  if (!current_ledger) current_ledger = Ref<Ledger>(new Ledger);
+  if (!current_ledger) make_current(Ref<Ledger>(new Ledger));
   return *current_ledger;
 }
 
+bool Ledger::of_this_thread() const { return current_address == this; }
+
 void Ledger::spend(const char* op, const Cost& cost) {
   const double seconds = hardware_ ? hardware_->predict(cost) : 0;
-  if (timeline_) timeline_->launch(phases_[phase_], seconds, live_);
+  if (timeline_) timeline_->launch(phases_[phase_], seconds, live());
   for (int i : nodes_[scope_].entries) {
     Slot& s = slots_[i];
     if (s.op == op && s.phase == phase_) {
@@ -61,7 +69,34 @@ void Ledger::repeat_since(const Mark& mark, int64_t times) {
   }
 }
 
+template <class F>
+void Ledger::bring_late(const F& add) {
+  const std::lock_guard lock(late_.mutex);
+  add();
+  some_late_.store(true, std::memory_order_release);
+}
+
+void Ledger::take_late() {
+  const std::lock_guard lock(late_.mutex);
+  some_late_.store(false, std::memory_order_relaxed);
+  for (size_t c = 0; c < kCategories; ++c) {
+    live_[c] += late_.live[c], live_total_ += late_.live[c];
+    for (auto& [scope, bytes] : late_.saved) saved_[c] += bytes[c], nodes_[scope].saved[c] += bytes[c];
+  }
+  offloaded_ += late_.offloaded;
+  late_.live = {}, late_.offloaded = 0;
+  late_.saved.clear();
+}
+
+void Ledger::charge_offloaded(int64_t bytes) {
+  if (!of_this_thread()) return bring_late([&] { late_.offloaded += bytes; });
+  offloaded_ += bytes;
+}
+
 void Ledger::charge(Category category, int64_t bytes) {
+  if (!of_this_thread()) [[unlikely]]
+    return bring_late([&] { late_.live[static_cast<size_t>(category)] += bytes; });
+  settle();
   live_[static_cast<size_t>(category)] += bytes;
   live_total_ += bytes;
   if (live_total_ > peak_total_) {
@@ -73,11 +108,14 @@ void Ledger::charge(Category category, int64_t bytes) {
 }
 
 void Ledger::charge_saved(int scope, Category category, int64_t bytes) {
+  if (!of_this_thread()) [[unlikely]]
+    return bring_late([&] { late_.saved[scope][static_cast<size_t>(category)] += bytes; });
   saved_[static_cast<size_t>(category)] += bytes;
   nodes_[scope].saved[static_cast<size_t>(category)] += bytes;
 }
 
 std::vector<std::pair<std::string, CategoryBytes>> Ledger::saved_by_scope() const {
+  settle();
   std::vector<std::pair<std::string, CategoryBytes>> all;
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (total(nodes_[i].saved) != 0) all.emplace_back(scope_path(static_cast<int>(i)), nodes_[i].saved);
@@ -126,6 +164,7 @@ std::string Ledger::peak_moment() const {
 }
 
 void Ledger::reset_peak() {
+  settle();
   peak_total_ = live_total_;
   at_peak_ = live_;
   peak_scope_ = scope_, peak_phase_ = phase_;
@@ -182,9 +221,9 @@ Json Ledger::to_json() const {
 
 LedgerGuard::LedgerGuard() : LedgerGuard(Ref<Ledger>(new Ledger)) {}
 LedgerGuard::LedgerGuard(Ref<Ledger> ledger) : ledger_(std::move(ledger)), previous_(current_ledger) {
-  current_ledger = ledger_;
+  make_current(ledger_);
 }
-LedgerGuard::~LedgerGuard() { current_ledger = previous_; }
+LedgerGuard::~LedgerGuard() { make_current(previous_); }
 
 ScopeGuard::ScopeGuard(const char* name) {
   Ledger& l = Ledger::current();

@@ -1,10 +1,13 @@
 // The accounts: FLOPs and bytes of every launch by scope and op, live memory by category with the peak and its moment.
 // One ledger is current on a thread; launch() and the allocator write to it, on meta and on a real device alike, so a
-// plan is the ledger of the same code run on meta.
+// plan is the ledger of the same code run on meta. A thread writes costs and bytes to its current ledger; bytes that a
+// thread gives back to another's (a tensor freed there) wait behind a lock until that ledger is next used.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,8 +60,8 @@ class Ledger {
   Mark mark() const;
   void repeat_since(const Mark& mark, int64_t times);
 
-  const CategoryBytes& live() const { return live_; }
-  int64_t live_bytes() const { return live_total_; }
+  const CategoryBytes& live() const { return settle(), live_; }
+  int64_t live_bytes() const { return settle(), live_total_; }
   int64_t peak_bytes() const { return peak_total_; }
   const CategoryBytes& at_peak() const { return at_peak_; }
   std::string peak_moment() const;  // "backward blocks.1/mlp"
@@ -66,12 +69,12 @@ class Ledger {
 
   // Bytes kept for backwards now: blocks of which a tensor is saved, each once, by category (a saved parameter is no
   // memory of its own) and by the scope that saved it first.
-  const CategoryBytes& saved() const { return saved_; }
+  const CategoryBytes& saved() const { return settle(), saved_; }
   std::vector<std::pair<std::string, CategoryBytes>> saved_by_scope() const;
   void charge_saved(int scope, Category category, int64_t bytes);
   // Bytes of saved tensors that are in host memory now (OffloadSaved); they are in no category.
-  int64_t offloaded_bytes() const { return offloaded_; }
-  void charge_offloaded(int64_t bytes) { offloaded_ += bytes; }
+  int64_t offloaded_bytes() const { return settle(), offloaded_; }
+  void charge_offloaded(int64_t bytes);
 
   // Predicts the time of every launch from these peaks; null turns it off. The pointer must outlive its use.
   void set_hardware(const Hardware* hardware) { hardware_ = hardware; }
@@ -90,6 +93,22 @@ class Ledger {
   Json to_json() const;
 
  private:
+  // What threads brought whose current ledger is another.
+  struct Late {
+    std::mutex mutex;
+    CategoryBytes live{};
+    int64_t offloaded = 0;
+    std::map<int, CategoryBytes> saved;  // by scope
+  };
+  bool of_this_thread() const;
+  template <class F>
+  void bring_late(const F& add);
+  void settle() const {
+    if (some_late_.load(std::memory_order_acquire)) [[unlikely]]
+      const_cast<Ledger*>(this)->take_late();
+  }
+  void take_late();
+
   struct Node {
     std::string name;
     int parent = -1;
@@ -114,6 +133,8 @@ class Ledger {
   int peak_scope_ = 0, peak_phase_ = 0;
   const Hardware* hardware_ = nullptr;
   Timeline* timeline_ = nullptr;
+  std::atomic<bool> some_late_{false};
+  Late late_;
 };
 
 class Ledger::Mark {

@@ -2,8 +2,10 @@
 #include "tally/core/ledger.h"
 
 #include <cstdlib>
+#include <thread>
 
 #include "tally/core/hardware.h"
+#include "tally/core/saved.h"
 #include "tally/core/tensor.h"
 #include "tally/core/timeline.h"
 #include "tests/support/support.h"
@@ -193,6 +195,39 @@ TEST(Ledger, ATensorGivesBackToTheLedgerItWasChargedTo) {
   kept = {};
   EXPECT_EQ(made->live_bytes(), 0);
   EXPECT_EQ(other.ledger().live_bytes(), 0);
+}
+
+// Tensors are made here and freed on other threads, while this one makes and frees its own.
+TEST(Ledger, TensorsFreedOnOtherThreads) {
+  const LedgerGuard guard;
+  const Ledger& ledger = guard.ledger();
+  constexpr int kThreads = 4, kEach = 2000;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<Tensor>> given(kThreads);
+    for (std::vector<Tensor>& all : given)
+      for (int i = 0; i < kEach; ++i) all.push_back(Tensor::empty(Dims(256), DType::kU8, kMetaCpu));
+    EXPECT_EQ(ledger.live_bytes(), kThreads * kEach * 256);
+    std::vector<std::thread> threads;
+    threads.reserve(given.size());
+    for (std::vector<Tensor>& all : given)
+      threads.emplace_back([&all] {
+        const LedgerGuard own;
+        for (Tensor& t : all) {
+          const Saved kept(t, 0);
+          t = Tensor::empty(Dims(512), DType::kU8, kMetaCpu);  // of the other ledger
+        }
+        all.clear();
+        EXPECT_EQ(own.ledger().live_bytes(), 0);
+      });
+    for (int i = 0; i < kEach; ++i) {
+      const Tensor mine = Tensor::empty(Dims(1024), DType::kU8, kMetaCpu);
+      EXPECT_GE(ledger.live_bytes(), 1024);
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(ledger.live_bytes(), 0);
+    EXPECT_EQ(total(ledger.saved()), 0);
+  }
+  EXPECT_LE(ledger.peak_bytes(), kThreads * kEach * 256 + 1024);
 }
 
 Hardware machine() {

@@ -13,7 +13,7 @@ SavedHome* SavedHome::current() { return current_home; }
 SavedHomeGuard::SavedHomeGuard(SavedHome* home) : previous_(std::exchange(current_home, home)) {}
 SavedHomeGuard::~SavedHomeGuard() { current_home = previous_; }
 
-Saved::Saved(const Tensor& x, int scope) : tensor_(x.detach()), scope_(scope) {
+Saved::Saved(const Tensor& x, int scope) : tensor_(x, Tensor::WithoutNode()), scope_(scope) {
   if (!x.defined()) return;
   if (current_home != nullptr) [[unlikely]] {
     ticket_ = current_home->put(tensor_, scope);

@@ -157,6 +157,10 @@ Recorder::Recorder(const Outputs& outputs, Inputs inputs, std::span<const Tensor
   }
   const std::span<Tensor* const> all = outputs.all();
   if (all.empty()) return;
+  if (e != n.edge_begin() && n.edge_begin()->node && all[0]->shares_storage(inputs[0].get())) {
+    const Node& source = *n.edge_begin()->node;
+    n.views_leaf_ = source.is_leaf() || source.views_leaf();
+  }
   const int last = n.outputs_ - 1;
   for (int i = 0; i < last; ++i) all[static_cast<size_t>(i)]->set_node(alone_, i);
   all.back()->set_node(std::move(alone_), last);

@@ -50,6 +50,8 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   bool is_leaf() const { return leaf_; }
+  // Of a view of a leaf, or a view of that: PyTorch refuses to change it in place.
+  bool views_leaf() const { return views_leaf_; }
   Tensor& leaf_grad() { return grads()[0]; }
   // grad() of the tensor that is `output` of this node: a leaf's, or what retain_grad() kept.
   Tensor kept_grad(int output);
@@ -96,7 +98,7 @@ class Node {
   uint32_t bytes_ = 0;
   uint16_t inputs_ = 0, saved_ = 0, room_ = 0, outputs_ = 0;  // room_: of saved
   int scope_ = 0;
-  bool leaf_ = false, spent_ = false;
+  bool leaf_ = false, spent_ = false, views_leaf_ = false;
 };
 
 // Handed to a backward function.

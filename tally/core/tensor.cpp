@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tally/base/error.h"
+#include "tally/core/changes.h"
 #include "tally/core/device.h"
 #include "tally/core/number.h"
 #include "tally/core/tape.h"
@@ -77,13 +78,20 @@ Storage::~Storage() {
 }
 
 void Storage::hold_saved(int scope) {
-  if (saved_by_++ > 0 || !ledger_) return;
+  if (saved_by_.fetch_add(1, std::memory_order_relaxed) > 0 || !ledger_) return;
   saved_scope_ = ledger_.get() == &Ledger::current() ? scope : 0;  // scopes of another ledger have other numbers
   ledger_->charge_saved(saved_scope_, category_, bytes_);
 }
 
 void Storage::drop_saved() {
-  if (--saved_by_ == 0 && ledger_) ledger_->charge_saved(saved_scope_, category_, -bytes_);
+  if (saved_by_.fetch_sub(1, std::memory_order_acq_rel) == 1 && ledger_)
+    ledger_->charge_saved(saved_scope_, category_, -bytes_);
+}
+
+// Before a tensor lets go: when only saved tensors are left, nobody can ask for the changes any more.
+void Storage::forget_changes() {
+  if (references.load(std::memory_order_acquire) - 1 > saved_by_.load(std::memory_order_acquire)) return;
+  const std::unique_ptr<Changes> gone = std::move(changes_);
 }
 
 Dims contiguous_strides(const Dims& size) {
@@ -228,7 +236,10 @@ Tensor Tensor::alias(DType dtype, const Dims& size, const Dims& stride, int64_t 
   }
   if (!empty && (!inside || low < 0 || high >= storage_->used() / item_size(dtype)))
     fail("a view of shape {} with strides {} at offset {} reaches outside its storage", str(size), str(stride), offset);
-  return {storage_, offset, size, stride, dtype};
+  Tensor view(storage_, offset, size, stride, dtype);
+  view.family_ = family_, view.seen_ = storage_->changed();
+  view.unrecorded_ = unrecorded_ || (NoGrad::active() && requires_grad());
+  return view;
 }
 
 Tensor& Tensor::set_requires_grad(bool on) {
@@ -238,17 +249,17 @@ Tensor& Tensor::set_requires_grad(bool on) {
     return *this;
   }
   if (!is_float(dtype_)) fail("a {} tensor cannot require a gradient", name_of(dtype_));
-  if (node_ && !node_->is_leaf()) fail("only a leaf tensor can be told to require a gradient");
+  if (node() && !node_->is_leaf()) fail("only a leaf tensor can be told to require a gradient");
   if (!node_) node_ = Node::make_leaf();
   return *this;
 }
 
-bool Tensor::is_leaf() const { return !node_ || node_->is_leaf(); }
+bool Tensor::is_leaf() const { return !node() || node_->is_leaf(); }
 
-Tensor Tensor::grad() const { return node_ ? node_->kept_grad(output_) : Tensor{}; }
+Tensor Tensor::grad() const { return node() ? node_->kept_grad(output_) : Tensor{}; }
 
 void Tensor::set_grad(Tensor grad) {
-  if (!node_ || !node_->is_leaf()) fail("grad can be set on a leaf tensor that requires a gradient");
+  if (!node() || !node_->is_leaf()) fail("grad can be set on a leaf tensor that requires a gradient");
   if (grad.defined() && (grad.sizes() != size_ || grad.device() != device()))
     fail("a gradient of shape {} on {} for a tensor of shape {} on {}", str(grad.sizes()), name_of(grad.device()),
          str(size_), name_of(device()));
@@ -256,13 +267,71 @@ void Tensor::set_grad(Tensor grad) {
 }
 
 Tensor& Tensor::retain_grad() {
-  if (!node_) fail("retain_grad: takes a tensor that requires a gradient");
+  if (!node()) fail("retain_grad: takes a tensor that requires a gradient");
   if (!node_->is_leaf()) node_->retain_grad(output_);
   return *this;
 }
 
-bool Tensor::retains_grad() const { return node_ && node_->retains_grad(output_); }
+bool Tensor::retains_grad() const { return node() && node_->retains_grad(output_); }
 
-void Tensor::set_node(Ref<Node> node, int output) { node_ = std::move(node), output_ = output; }
+void Tensor::set_node(Ref<Node> node, int output) {
+  const bool retained = node_ && node && !node_->is_leaf() && node_->retains_grad(output_);
+  node_ = std::move(node), output_ = output;
+  if (retained) node_->retain_grad(output_);  // from now on of the new values
+  if (storage_) seen_ = storage_->changed();
+  unrecorded_ = unrecorded_ && !node_;
+}
+
+// ---- recorded changes
+
+namespace {
+
+bool same_place(const Tensor& a, const Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+// The elements of the storage from x's first to behind its last.
+std::pair<int64_t, int64_t> reach(const Tensor& x) {
+  int64_t low = x.storage_offset(), high = low;
+  for (int i = 0; i < x.dim(); ++i) (x.strides()[i] < 0 ? low : high) += (x.sizes()[i] - 1) * x.strides()[i];
+  return {low, high + 1};
+}
+
+bool meet(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  const auto [a_low, a_high] = reach(a);
+  const auto [b_low, b_high] = reach(b);
+  return a_low < b_high && b_low < a_high;
+}
+
+}  // namespace
+
+void Tensor::publish_change(Tensor (*follow)(const Tensor& x, const Tensor& changed)) {
+  Storage& s = *storage_;
+  if (s.references.load(std::memory_order_acquire) - 1 == s.saved_by_.load(std::memory_order_acquire)) return;
+  if (!s.changes_) s.changes_ = std::make_unique<Changes>();
+  std::vector<Changes::Change>& all = s.changes_->all;
+  if (numel() * element_size() == s.used())  // of everything: what was before does not matter
+    std::erase_if(all, [&](const Changes::Change& c) { return c.place.family_ == family_; });
+  Tensor place = *this;
+  place.storage_ = {};
+  seen_ = ++s.changed_;
+  all.push_back({s.changed_, std::move(place), follow});
+}
+
+void Tensor::follow_changes() const {
+  const int32_t known = std::exchange(seen_, storage_->changed());
+  if (!storage_->changes_ || (node_ && node_->is_leaf())) return;
+  const std::vector<Changes::Change> all = storage_->changes_->all;
+  for (const Changes::Change& c : all) {
+    if (c.number <= known || c.place.family_ != family_ || c.place.dtype_ != dtype_ || !meet(*this, c.place)) continue;
+    Tensor changed = c.place;
+    changed.storage_ = storage_, changed.seen_ = seen_;
+    Tensor now = *this;
+    const Tensor after = same_place(*this, changed) ? changed : c.follow(now, changed);
+    now.set_node(after.node_, after.output_);
+    node_ = now.node_, output_ = now.output_;
+  }
+}
 
 }  // namespace tally

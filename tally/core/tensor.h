@@ -2,6 +2,7 @@
 // Names follow PyTorch. Views that record a backward (transpose, slice, ...) are functions in ops/view.h.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace tally {
 class Node;  // tape.h
 void retain(Node* node);
 void release(Node* node);
+class Storage;
+void release(Storage* storage);
+struct Changes;  // changes.h
 
 // One block of memory, charged to the ledger that was current when it was made.
 class Storage {
@@ -38,22 +42,37 @@ class Storage {
   // How often the values were changed in place: a tensor saved for a backward must be at the version it was saved at.
   int64_t version() const { return version_; }
   void bump_version() { ++version_; }
+  // How many recorded changes other tensors of this storage must learn of, and these (changes.h).
+  int32_t changed() const { return changed_; }
+  // A number for a tensor that is detached from the others here.
+  int32_t new_family() { return 1 + families_.fetch_add(1, std::memory_order_relaxed); }
   // Accounts the block as kept for a backward (Ledger::saved()) from the first saved tensor on it to the last.
   void hold_saved(int scope);
   void drop_saved();
 
  private:
+  friend class Tensor;
+  friend void release(Storage* storage);
+  void forget_changes();
   void* data_;
   int64_t bytes_, used_;
   Device device_;
   Category category_;
   bool pinned_, offloaded_;
-  int32_t saved_by_ = 0, saved_scope_ = 0;
+  int32_t changed_ = 0, saved_scope_ = 0;
+  std::atomic<int32_t> saved_by_{0}, families_{0};
   int64_t version_ = 0;
+  std::unique_ptr<Changes> changes_;
   Ref<Ledger> ledger_;
   void* owner_ = nullptr;
   void (*give_back_)(void* owner) = nullptr;
 };
+
+inline void release(Storage* storage) {
+  if (storage->changed_ != 0) [[unlikely]]
+    storage->forget_changes();
+  if (storage->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete storage;
+}
 
 class Tensor {
  public:
@@ -120,34 +139,58 @@ class Tensor {
   // Tape.
   Tensor& set_requires_grad(bool on = true);  // leaf tensors of float dtype only
   Tensor& requires_grad_(bool on = true) { return set_requires_grad(on); }
-  bool requires_grad() const { return static_cast<bool>(node_); }
+  bool requires_grad() const { return static_cast<bool>(node()); }
   bool is_leaf() const;        // not made by an op that recorded
   Tensor grad() const;         // of a leaf or after retain_grad(); undefined before the first backward
   void set_grad(Tensor grad);  // undefined clears it
   Tensor& retain_grad();       // backward then keeps grad() of this tensor, which is no leaf
   bool retains_grad() const;
-  Tensor detach() const { return {*this, WithoutNode()}; }  // the same storage without a node
+  // The same storage without a node; recorded changes of the one are not the other's.
+  Tensor detach() const {
+    Tensor other(*this, WithoutNode());
+    if (storage_) other.family_ = storage_->new_family(), other.seen_ = storage_->changed();
+    return other;
+  }
   int64_t version() const { return storage_->version(); }
-  const Ref<Node>& node() const { return node_; }
-  int output_index() const { return output_; }
+  const Ref<Node>& node() const {
+    if (storage_ && storage_->changed() != seen_) [[unlikely]]
+      follow_changes();
+    return node_;
+  }
+  int output_index() const { return node(), output_; }
   void set_node(Ref<Node> node, int output = 0);
+  // This tensor, whose node is new, was changed in place: others that show its memory follow when they are next asked
+  // for their node. follow(x, changed) gives x's node after the change of `changed`; it comes from ops.
+  void publish_change(Tensor (*follow)(const Tensor& x, const Tensor& changed));
+  // Made while gradients were off of a tensor that has one: a recorded change of it would be missed.
+  bool made_unrecorded() const { return unrecorded_; }
 
  private:
   friend class Saved;  // saved.h
   struct WithoutNode {};
   Tensor(const Tensor& o, WithoutNode)
-      : storage_(o.storage_), offset_(o.offset_), size_(o.size_), stride_(o.stride_), dtype_(o.dtype_) {}
+      : storage_(o.storage_),
+        offset_(o.offset_),
+        size_(o.size_),
+        stride_(o.stride_),
+        dtype_(o.dtype_),
+        family_(o.family_),
+        seen_(o.seen_) {}
   Tensor(Ref<Storage> storage, int64_t offset, const Dims& size, const Dims& stride, DType dtype)
       : storage_(std::move(storage)), offset_(offset), size_(size), stride_(stride), dtype_(dtype) {}
   friend void bump_version(const Tensor& changed);
   static Tensor made(const Dims& size, DType dtype, Device device, Category category, bool pinned,
                      bool offloaded = false);
+  void follow_changes() const;
   Ref<Storage> storage_;
   int64_t offset_ = 0;
   Dims size_, stride_;
   DType dtype_ = DType::kF32;
-  Ref<Node> node_;
-  int output_ = 0;
+  bool unrecorded_ = false;
+  int32_t family_ = 0;  // tensors of a storage that follow each other's recorded changes
+  mutable Ref<Node> node_;
+  mutable int output_ = 0;
+  mutable int32_t seen_ = 0;  // changes of the storage that the node knows of
 };
 
 // On one storage, whatever the offsets.

@@ -61,8 +61,9 @@ TEST(Tensor, OffsetIsTheSumOfIndexTimesStride) {
   EXPECT_EQ(x.data<float>()[1 * x.stride(0) + 2 * x.stride(1)], 6);
   EXPECT_EQ(x.alias(Dims(), Dims(), 1 * 4 + 2).item(), 6);
   EXPECT_EQ(x.alias(Dims(), Dims(), 2 * 4 + 2).item(), 10);  // the 11th value counting from 1
-  expect_error([&] { x.size(2); }, "axis 2 is outside a tensor of 2 axes");
-  expect_error([&] { x.stride(-3); }, "axis -3 is outside a tensor of 2 axes");
+  expect_error([&] { x.size(2); }, "size: Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+  expect_error([&] { x.stride(-3); },
+               "stride: Dimension out of range (expected to be in range of [-2, 1], but got -3)");
 }
 
 TEST(Tensor, AliasSharesStorageAndIsNotRecorded) {

@@ -236,6 +236,16 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> h
   return high ? integer(IntegerOp::kMinimum, y, within(*high), dtype) : y;
 }
 
+Tensor clamp(const Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high) {
+  const auto number = [](const std::optional<Operand>& o) { return o ? std::optional(o->number()) : std::nullopt; };
+  if ((!low || !low->is_tensor()) && (!high || !high->is_tensor())) return clamp(x, number(low), number(high));
+  const DType dtype = common_type("clamp", {x, low.value_or(*(low ? low : high)), high.value_or(*(high ? high : low))});
+  Tensor y = converted(x, dtype);
+  if (low) y = maximum(y, low->is_tensor() ? converted(low->tensor(), dtype) : *low);
+  if (high) y = minimum(y, high->is_tensor() ? converted(high->tensor(), dtype) : *high);
+  return y;
+}
+
 namespace {
 
 Tensor bitwise(IntegerOp op, const Operand& a, const Operand& b) {

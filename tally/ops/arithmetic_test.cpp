@@ -232,9 +232,44 @@ TEST(Arithmetic, GradientsAtTheEdges) {
   EXPECT_EQ(gradient(floats({0, 0}), [](const Tensor& x) { return pow(x, floats({0, 1})); }), (V{0, 1}));
   EXPECT_EQ(gradient(floats({2, 3}), [](const Tensor& x) { return pow(floats({0, 1}), x); }), (V{0, 0}));
   EXPECT_EQ(gradient(floats({1, 2, 3}), [](const Tensor& x) { return maximum(x, 2); }), (V{0, 0.5, 1}));
-  EXPECT_EQ(gradient(floats({1, 2, 3}), [](const Tensor& x) { return clamp(x, 1, 2); }), (V{1, 1, 0}));
+  EXPECT_EQ(gradient(floats({1, 2, 3}), [](const Tensor& x) { return clamp(x, 1, 2); }), (V{0, 0, 0}));
+  EXPECT_EQ(gradient(floats({1, 1.5f, 3}), [](const Tensor& x) { return clamp(x, 1, 2); }), (V{0, 1, 0}));
   EXPECT_EQ(gradient(floats({-1, 0, 2}), [](const Tensor& x) { return abs(x); }), (V{-1, 0, 1}));
   EXPECT_EQ(gradient(floats({-1, 0, 2}), [](const Tensor& x) { return round(x) + sign(x); }), (V{0, 0, 0}));
+}
+
+using Bound = std::optional<Operand>;
+
+// Values and gradients are PyTorch 2.15's.
+TEST(Arithmetic, ClampTakesTensors) {
+  Tensor x = floats({1, 2, 3, 4, 5}), low = floats({2, 2, 2, 5, 6}), high = floats({3, 3, 3, 4, 4});
+  x.set_requires_grad(), low.set_requires_grad(), high.set_requires_grad();
+  const Tensor y = clamp(x, Bound(low), Bound(high));
+  EXPECT_EQ(y.to_vector(), (V{2, 2, 3, 4, 4}));
+  backward(y, floats({1, 1, 1, 1, 1}));
+  EXPECT_EQ(x.grad().to_vector(), (V{0, 0.5, 0.5, 0, 0}));
+  EXPECT_EQ(low.grad().to_vector(), (V{1, 0.5, 0, 0, 0}));
+  EXPECT_EQ(high.grad().to_vector(), (V{0, 0, 0.5, 1, 1}));
+  // Broadcast, promotion, a number beside a tensor, one bound, NaN.
+  const Tensor column = Tensor::from(std::vector<float>{0, 5}, Dims(2, 1));
+  EXPECT_EQ(clamp(column, Bound(floats({1, 2})), Bound(4)).to_vector(), (V{1, 2, 4, 4}));
+  EXPECT_EQ(clamp(ints({0, 3}), Bound(), Bound(ints({1, 1}))).to_vector(), (V{0, 1}));
+  const Tensor half = Tensor::from(std::vector<float>{1.5f}, Dims());
+  EXPECT_EQ(clamp(ints({0, 3}), Bound(half), Bound()).dtype(), DType::kF32);
+  EXPECT_TRUE(std::isnan(clamp(floats({1}), Bound(floats({NAN})), Bound()).item()));
+  EXPECT_EQ(clamp(floats({1, 9}), Bound(2), Bound(3)).to_vector(), (V{2, 3}));
+  expect_error([&] { clamp(x, Bound(), Bound()); }, "clamp: at least one of min and max");
+  expect_error([&] { clamp(x, Bound(floats({1, 2})), Bound()); }, "do not broadcast");
+  Tensor z = floats({1, 9});
+  clamp_(z, Bound(floats({2, 2})), Bound(3));
+  EXPECT_EQ(z.to_vector(), (V{2, 3}));
+  const Tensor wide = Tensor::from(std::vector<float>{1, 2, 3, 4}, Dims(2, 2));
+  expect_error([&] { clamp_(z, Bound(wide), Bound()); }, "doesn't match the broadcast shape");
+  Tensor w = floats({1, 5}), u = floats({2, 2});
+  u.set_requires_grad();
+  clamp_(w, Bound(u), Bound());  // recorded by its bound
+  backward(w, floats({1, 1}));
+  EXPECT_EQ(u.grad().to_vector(), (V{1, 0}));
 }
 
 TEST(Arithmetic, MetaHasTheShapesAndCosts) {

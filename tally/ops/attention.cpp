@@ -8,6 +8,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/rope.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -16,7 +17,6 @@ namespace {
 void check(const Tensor& q, const Tensor& k, const Tensor& v) {
   require_same("attention", q, k);
   require_same("attention", q, v);
-  refuse_f16("attention", q);
   for (const Tensor* t : {&q, &k, &v})
     if (t->dim() != 4) fail("attention: shape {} is not (B, T, H, D)", str(t->sizes()));
   if (k.sizes() != v.sizes()) fail("attention: shapes {} of k and {} of v differ", str(k.sizes()), str(v.sizes()));
@@ -54,6 +54,10 @@ void attention_gradients(Backward& b, double scale, bool causal) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, std::optional<double> scale) {
   check(q, k, v);
+  if (q.dtype() == DType::kF16) {
+    const Tensor wide[3] = {to(q, DType::kF32), to(k, DType::kF32), to(v, DType::kF32)};
+    return to(attention(wide[0], wide[1], wide[2], causal, scale), q.dtype());
+  }
   const double s = scale.value_or(scale_of(q));
   const Tensor dense_q = dense_rows(q), dense_k = dense_rows(k), dense_v = dense_rows(v);
   Tensor out = Tensor::empty(q.sizes(), q.dtype(), q.device());
@@ -68,6 +72,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
 
 Tensor attention_cached(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position, int64_t capacity) {
   check(q, k, v);
+  refuse_f16("attention_cached", q);
   if (q.size(1) > k.size(1) || k.size(1) > capacity)
     fail("attention_cached: {} queries of {} keys in a cache of {}", q.size(1), k.size(1), capacity);
   // A copy would not grow with the cache.

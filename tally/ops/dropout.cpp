@@ -4,6 +4,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -19,11 +20,11 @@ void apply(const Tensor& x, const Tensor& out, float p, uint64_t seed, uint64_t 
 
 Tensor dropout(const Tensor& x, float p, uint64_t seed, uint64_t stream, const Tensor& step) {
   require_float("dropout", x);
-  refuse_f16("dropout", x);
   if (!(p >= 0.0f && p <= 1.0f)) fail("dropout: p = {} is not in [0, 1]", p);
   if (step.defined() && (step.dtype() != DType::kI64 || step.numel() != 1 || step.device() != x.device()))
     fail("dropout: step is one i64 on {}", name_of(x.device()));
   if (p == 0.0f) return x;
+  if (x.dtype() == DType::kF16) return to(dropout(to(x, DType::kF32), p, seed, stream, step), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   apply(x, y, p, seed, stream, step);
   record(

@@ -166,8 +166,21 @@ TEST(Conversions, ToIsDifferentiableBetweenFloats) {
   }
   Tensor x = Tensor::from(std::vector<float>{1}, Dims(1));
   x.set_requires_grad();
-  EXPECT_FALSE(to(x, DType::kF8E4M3).requires_grad());
+  EXPECT_FALSE(to(x, DType::kF8E8M0).requires_grad());
   EXPECT_FALSE(to(x, DType::kI32).requires_grad());
+}
+
+// The gradient is cast as the values are: rounded to f8 and cut at its largest number.
+TEST(Conversions, GradientsPassThroughF8) {
+  for (const bool e4m3 : {true, false}) {
+    Tensor x = to(Tensor::from(std::vector<float>{0.3f, 2, -1}, Dims(3)), test_device());
+    x.set_requires_grad();
+    const Tensor y = to(x, e4m3 ? DType::kF8E4M3 : DType::kF8E5M2);
+    EXPECT_TRUE(y.requires_grad());
+    backward(to(y, DType::kF32), to(Tensor::from(std::vector<float>{3.3f, 1e6f, 0.5f}, Dims(3)), test_device()));
+    EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{e4m3 ? 3.25 : 3.5, e4m3 ? 448.0 : 57344.0, 0.5}));
+    EXPECT_EQ(x.grad().dtype(), DType::kF32);
+  }
 }
 
 TEST(Conversions, MetaAndRefusals) {

@@ -173,7 +173,7 @@ TALLY_INLINE N unary_gradient(N x, N g, A alpha, A beta) {
   if constexpr (op == UnaryOp::kCube) return 3.0f * x * x * g;
   if constexpr (op == UnaryOp::kClamp) {
     const N low = alpha - N{}, high = beta - N{};
-    return x >= low ? (x <= high ? g : N{}) : N{};
+    return x > low ? (x < high ? g : N{}) : N{};  // none at the bounds, as PyTorch
   }
   // alpha = 0 is a constant, whose gradient is 0 where x^-1 is not finite too.
   if constexpr (op == UnaryOp::kPowNumber) return alpha == 0 ? N{} : g * (alpha * M::pow(x, (alpha - 1) - N{}));

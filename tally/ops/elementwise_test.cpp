@@ -161,7 +161,7 @@ N gradient_reference(UnaryOp op, N x, N g, double a, double b) {
     case UnaryOp::kCube:
       return N(3.0) * x * x * g;
     case UnaryOp::kClamp: {
-      const auto above = [a](auto v) { return v >= a; }, below = [b](auto v) { return v <= b; };
+      const auto above = [a](auto v) { return v > a; }, below = [b](auto v) { return v < b; };
       return num_where(x, above, num_where(x, below, g, N(0.0)), N(0.0));
     }
     case UnaryOp::kPowNumber:

@@ -9,6 +9,7 @@
 #include "tally/core/tape.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -49,8 +50,6 @@ int64_t first_outside(const Tensor& flat, int64_t limit, const int64_t* allowed)
   };
   return flat.dtype() == DType::kI64 ? find(flat.data<int64_t>()) : find(flat.data<int32_t>());
 }
-
-namespace {}  // namespace
 
 void require_range(const char* op, const Tensor& flat, int64_t limit) {
   if (const int64_t at = first_outside(flat, limit); at >= 0)
@@ -148,24 +147,48 @@ Tensor gather(const Tensor& x, int axis, const Tensor& index) {
   return gathered(x, flat, index.sizes(), axis);
 }
 
-Tensor cat(const std::vector<Tensor>& given, int axis) {
-  if (given.empty()) fail("cat: takes at least one tensor");
+namespace {
+
+// The tensors of cat() in their common dtype. Those of shape (0,) fit everywhere, as in PyTorch, and count for the
+// dtype alone; if there are no others, one of them is left.
+std::vector<Tensor> alike_parts(const std::vector<Tensor>& given) {
+  if (given.empty()) fail_value("cat: expected a non-empty list of tensors");
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].defined()) fail("cat: an input is missing");
+    if (given[i].dim() == 0) fail("cat: zero-dimensional tensor (at position {}) cannot be concatenated; use stack", i);
+  }
+  DType dtype = given[0].dtype();
   std::vector<Tensor> parts;
   for (const Tensor& t : given) {
-    if (!t.defined()) fail("cat: an input is missing");
-    if (t.sizes() != Dims(0)) parts.push_back(t);  // one empty axis: fits everywhere, as in PyTorch
+    dtype = promote_types(dtype, t.dtype());
+    if (t.device() != given[0].device())
+      fail("cat: devices {} and {} differ; move one with to()", name_of(given[0].device()), name_of(t.device()));
+    if (t.sizes() != Dims(0)) parts.push_back(t);
   }
   if (parts.empty()) parts.push_back(given[0]);
+  for (Tensor& t : parts) t = converted(t, dtype);
+  return parts;
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& given, int axis) {
+  const std::vector<Tensor> parts = alike_parts(given);
+  if (parts.size() == 1 && parts[0].sizes() == Dims(0)) axis = 0;  // of such alone, any axis, as in PyTorch
   axis = normalize_axis(axis, parts[0].dim(), "cat");
   Dims size = parts[0].sizes();
   size[axis] = 0;
-  for (const Tensor& t : parts) {
-    Dims other = t.sizes();
-    if (other.rank == size.rank) size[axis] += other[axis], other[axis] = size[axis];
-    if (other != size) fail("cat: shapes {} and {} differ beyond axis {}", str(parts[0].sizes()), str(t.sizes()), axis);
-    if (t.dtype() != parts[0].dtype() || t.device() != parts[0].device())
-      fail("cat: {} on {} and {} on {} differ", name_of(parts[0].dtype()), name_of(parts[0].device()),
-           name_of(t.dtype()), name_of(t.device()));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Dims& other = parts[i].sizes();
+    if (other.rank != size.rank)
+      fail("cat: Tensors must have same number of dimensions: got {} and {}", size.rank, other.rank);
+    for (int k = 0; k < size.rank; ++k)
+      if (k != axis && other[k] != size[k])
+        fail(
+            "cat: Sizes of tensors must match except in dimension {}. Expected size {} but got size {} for tensor "
+            "number {} in the list: {} beside {}",
+            axis, size[k], other[k], i, str(other), str(parts[0].sizes()));
+    size[axis] += other[axis];
   }
   Tensor out = Tensor::empty(size, parts[0].dtype(), parts[0].device());
   // One node a part: each hands its slice of the gradient to its part and the whole on to the node before it.
@@ -235,7 +258,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   std::vector<Tensor> y;
   Dims lengths;
   int64_t at = 0;
-  const Tensor source = together ? x.detach() : x;  // else each slice records itself
+  // Without a node, but of x's family: or each slice records itself.
+  const Tensor source = together ? x.alias(x.sizes(), x.strides(), x.storage_offset()) : x;
   for (const int64_t n : sizes) {
     y.push_back(slice(source, axis, at, at + n));
     at += n;

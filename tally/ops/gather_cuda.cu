@@ -6,6 +6,7 @@
 // its gradient is dropped.
 #include "tally/ops/gather_kernels.h"
 
+#include "tally/ops/lanes.cuh"
 #include "tally/ops/pieces.cuh"
 
 namespace tally::cuda {
@@ -105,28 +106,6 @@ void launch_gather(const GatherArgs& a, const Plan& p) {
 
 // ---- backward
 
-// dx and grad without the gathered axis; strides of that axis apart.
-struct Lanes {
-  Dims size, grad, index, dx;
-  int64_t count;                          // of lanes
-  int64_t n, grad_along, index_along;     // the gathered axis of grad
-  int64_t rows, rows_of_range, dx_along;  // and of dx
-};
-
-Lanes lanes_of(const GatherBackwardArgs& a) {
-  Lanes l{};
-  for (int i = 0; i < a.grad.rank(); ++i) {
-    if (i == a.axis) continue;
-    const int k = l.size.rank++;
-    l.size[k] = a.grad.size[i], l.grad[k] = a.grad.stride[i];
-    l.index[k] = a.index.stride[i], l.dx[k] = a.dx.stride[i];
-  }
-  l.count = l.size.numel();
-  l.n = a.grad.size[a.axis], l.grad_along = a.grad.stride[a.axis], l.index_along = a.index.stride[a.axis];
-  l.rows = a.dx.size[a.axis], l.dx_along = a.dx.stride[a.axis];
-  return l;
-}
-
 __global__ void __launch_bounds__(kThreads) zero_kernel(const __grid_constant__ View dx, int64_t numel) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t k = int64_t{blockIdx.x} * kThreads + threadIdx.x; k < numel; k += step)
@@ -141,9 +120,9 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* grad, 
   if (lane >= l.count) return;
   const int64_t first_row = blockIdx.y * l.rows_of_range;
   const int64_t end_row = first_row + l.rows_of_range < l.rows ? first_row + l.rows_of_range : l.rows;
-  grad += offset_of(l.size, l.grad, lane);
+  grad += offset_of(l.size, l.in, lane);
   index += offset_of(l.size, l.index, lane);
-  dx += offset_of(l.size, l.dx, lane);
+  dx += offset_of(l.size, l.out, lane);
   for (int64_t first = 0; first < l.n; first += kBatch) {
     int64_t row[kBatch];
     float g[kBatch];
@@ -151,11 +130,11 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* grad, 
     for (int u = 0; u < kBatch; ++u) {
       const bool there = first + u < l.n;
       row[u] = there ? static_cast<int64_t>(index[(first + u) * l.index_along]) : -1;
-      g[u] = there ? load_one(grad + (first + u) * l.grad_along) : 0.0f;
+      g[u] = there ? load_one(grad + (first + u) * l.in_along) : 0.0f;
     }
 #pragma unroll
     for (int u = 0; u < kBatch; ++u)
-      if (row[u] >= first_row && row[u] < end_row) dx[row[u] * l.dx_along] += g[u];
+      if (row[u] >= first_row && row[u] < end_row) dx[row[u] * l.out_along] += g[u];
   }
 }
 
@@ -173,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) shared_index_kernel(Lanes l, const T
   const bool busy = lane < l.count;
   const int64_t first_row = blockIdx.y * l.rows_of_range;
   const int64_t end_row = first_row + l.rows_of_range < l.rows ? first_row + l.rows_of_range : l.rows;
-  if (busy) grad += offset_of(l.size, l.grad, lane), dx += offset_of(l.size, l.dx, lane) + first_row * l.dx_along;
+  if (busy) grad += offset_of(l.size, l.in, lane), dx += offset_of(l.size, l.out, lane) + first_row * l.out_along;
   const int warp = threadIdx.x / kWarp, in_warp = threadIdx.x % kWarp;
   for (int64_t start = 0; start < l.n; start += kTile) {
     int64_t row[kRounds];
@@ -213,8 +192,8 @@ __global__ void __launch_bounds__(kThreads) shared_index_kernel(Lanes l, const T
       for (int u = 0; u < kBatch; ++u) {
         const bool there = first + u < total;
         to[u] = there ? target[first + u] : -1;
-        g[u] = there ? load_one(grad + (start + place[first + u]) * l.grad_along) : 0.0f;
-        sum[u] = there ? dx[to[u] * l.dx_along] : 0.0f;
+        g[u] = there ? load_one(grad + (start + place[first + u]) * l.in_along) : 0.0f;
+        sum[u] = there ? dx[to[u] * l.out_along] : 0.0f;
       }
       bool again[kBatch];
 #pragma unroll
@@ -230,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) shared_index_kernel(Lanes l, const T
       }
 #pragma unroll
       for (int u = 0; u < kBatch; ++u)
-        if (to[u] >= 0 && !again[u]) dx[to[u] * l.dx_along] = sum[u];
+        if (to[u] >= 0 && !again[u]) dx[to[u] * l.out_along] = sum[u];
     }
     __syncthreads();  // before the next tile overwrites the lists
   }
@@ -264,7 +243,7 @@ void gather_backward(const GatherBackwardArgs& a) {
     check_launch("gather_backward");
   }
   if (a.grad.numel() == 0) return;
-  Lanes l = lanes_of(a);
+  Lanes l = lanes_of(a.grad, a.index, a.dx, a.axis);
   bool shared = l.n > kThreads;  // a list pays from some length on
   for (int i = 0; i < l.size.rank; ++i) shared = shared && (l.index[i] == 0 || l.size[i] == 1);
   // Ranges so that the card is full; every one reads the whole index, so short lists have few.

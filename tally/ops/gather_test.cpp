@@ -107,10 +107,42 @@ TEST(Gather, Cat) {
 
 TEST(Gather, CatErrors) {
   const Tensor x = Tensor::empty(Dims(2, 3));
-  expect_error([] { cat({}, 0); }, "cat: takes at least one tensor");
-  expect_error([&] { cat({x, Tensor::empty(Dims(3, 3))}, 1); }, "cat: shapes (2, 3) and (3, 3) differ beyond axis 1");
-  expect_error([&] { cat({x, Tensor::empty(Dims(2))}, 1); }, "cat: shapes (2, 3) and (2,) differ");
-  expect_error([&] { cat({x, Tensor::empty(Dims(2, 3), DType::kBF16)}, 1); }, "cat: f32 on cpu and bf16 on cpu differ");
+  EXPECT_EQ(error_kind([] { cat({}, 0); }), ErrorKind::kValue);
+  expect_error([] { cat({}, 0); }, "cat: expected a non-empty list of tensors");
+  expect_error(
+      [&] {
+        cat({x, Tensor::empty(Dims(3, 3))}, 1);
+      },
+      "cat: Sizes of tensors must match except in dimension 1. Expected size 2 but got size 3 for tensor number "
+      "1 in the list");
+  expect_error(
+      [&] {
+        cat({x, Tensor::empty(Dims(2))}, 1);
+      },
+      "cat: Tensors must have same number of dimensions: got 2 and 1");
+  expect_error([&] { cat({x, Tensor::empty(Dims())}, 0); }, "zero-dimensional tensor (at position 1) cannot be");
+  expect_error([&] { cat({x, Tensor::empty(Dims(2, 3), DType::kF32, kMetaCpu)}, 1); }, "cat: devices");
+  EXPECT_EQ(error_kind([&] { cat({x}, 2); }), ErrorKind::kIndex);
+}
+
+TEST(Gather, CatPromotes) {
+  const auto of = [](DType t, int64_t n) { return Tensor::empty(Dims(n), t); };
+  EXPECT_EQ(cat({of(DType::kBool, 1), of(DType::kI64, 2), of(DType::kF16, 1)}).dtype(), DType::kF16);
+  EXPECT_EQ(cat({of(DType::kF16, 1), of(DType::kBF16, 2)}).dtype(), DType::kF32);
+  EXPECT_EQ(cat({of(DType::kU8, 1), of(DType::kI8, 2)}).dtype(), DType::kI16);
+  // Of shape (0,): no part of the result but for the dtype; alone along any axis.
+  const Tensor y = cat({Tensor::empty(Dims(0)), Tensor::empty(Dims(2, 3), DType::kI64), Tensor::empty(Dims(0))}, -1);
+  EXPECT_EQ(y.sizes(), Dims(2, 3));
+  EXPECT_EQ(y.dtype(), DType::kF32);
+  EXPECT_EQ(cat({Tensor::empty(Dims(0)), Tensor::empty(Dims(0), DType::kF64)}, 3).dtype(), DType::kF64);
+  Tensor a = Tensor::from(std::vector<float>{1, 2}, Dims(2)), b = Tensor::from(std::vector<double>{3}, Dims(1));
+  a.set_requires_grad(), b.set_requires_grad();
+  const Tensor z = cat({a, b});
+  EXPECT_EQ(z.to_vector(), (std::vector<double>{1, 2, 3}));
+  backward(z, Tensor::from(std::vector<double>{4, 5, 6}, Dims(3)));
+  EXPECT_EQ(a.grad().dtype(), DType::kF32);
+  EXPECT_EQ(a.grad().to_vector(), (std::vector<double>{4, 5}));
+  EXPECT_EQ(b.grad().to_vector(), (std::vector<double>{6}));
 }
 
 // A leaf's gradient must not be a slice of a larger buffer.

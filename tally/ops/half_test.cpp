@@ -151,6 +151,18 @@ TEST(HalfOps, Indexed) {
                [](const std::vector<Tensor>& x) { return linear_cross_entropy(x[0], x[1], x[2], -100, 256); }});
 }
 
+TEST(HalfOps, AttentionRopeAndDropout) {
+  expect_half({"dropout", {{Dims(3, 70)}}, [](const std::vector<Tensor>& x) { return dropout(x[0], 0.25f, 1, 2); }});
+  for (const RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved})
+    expect_half({"rope", {{Dims(2, 5, 3, 8)}}, [style](const std::vector<Tensor>& x) {
+                   return rope(x[0], rope_table(9, 8, 10000, 0, x[0].device()), 2, style);
+                 }});
+  for (const bool causal : {true, false})
+    expect_half({"attention",
+                 {{Dims(2, 17, 4, 16)}, {Dims(2, 17, 2, 16)}, {Dims(2, 17, 2, 16)}},
+                 [causal](const std::vector<Tensor>& x) { return attention(x[0], x[1], x[2], causal); }});
+}
+
 TEST(HalfOps, GradientsOfLeavesAreF32) {
   Tensor x = to(random_tensor({Dims(4)}, DType::kF16, 1), test_device());
   x.set_requires_grad();
@@ -188,9 +200,7 @@ TEST(HalfOps, PlansOfBothDevices) {
 TEST(HalfOps, OpsWithoutF16NameTheRemedy) {
   const Tensor x = Tensor::empty(Dims(1, 2, 2, 4), DType::kF16, kMetaCpu), row = Tensor::empty(Dims(4), DType::kF16);
   const std::string remedy = "takes f64, f32 and bf16, not f16; convert with to(x, bf16) or to(x, f32)";
-  expect_error([&] { dropout(x, 0.5f, 1, 2); }, "dropout: " + remedy);
-  expect_error([&] { rope(x, rope_table(2, 4, 10000, 0, kMetaCpu), 0, RopeStyle::kHalfSplit); }, "rope: " + remedy);
-  expect_error([&] { attention(x, x, x, true); }, "attention: " + remedy);
+  expect_error([&] { attention_cached(x, x, x, {}, 2); }, "attention_cached: " + remedy);
   expect_error([&] { adamw_step(row, row, Tensor::empty(Dims(4)), Tensor::empty(Dims(4)), {}); },
                "adamw_step: " + remedy);
   expect_error([&] { squares_of({row}); }, "sum_squares: " + remedy);

@@ -4,6 +4,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/changes.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/index_expression.h"
@@ -334,11 +335,13 @@ Tensor& index_put_(Tensor& x, const std::vector<Index>& at, const Tensor& value,
     from = dense_copy(from);
     if (node) from.set_node(node, output);
   }
+  if (needs_grad({from})) require_recorded_view("index_put_", x);
   if (e.arrays.empty()) {
     put_basic(x, e.steps, from, accumulate);
   } else {
     put_arrays(x, e, from, accumulate);
   }
+  if (needs_grad({x})) publish(x);
   return x;
 }
 
@@ -369,6 +372,14 @@ Tensor nonzero(const Tensor& x) {
   const Tensor out = Tensor::empty(Dims(total, x.dim()), DType::kI64, x.device());
   launch(&Kernels::nonzero, NonzeroArgs{dense.raw(), begins.raw(), out.raw()});
   return out;
+}
+
+std::vector<Tensor> nonzero_tuple(const Tensor& x) {
+  if (!x.defined()) fail("nonzero: an input is missing");
+  const Tensor at = nonzero(x.dim() == 0 ? x.alias(Dims(1), Dims(1), x.storage_offset()) : x);
+  std::vector<Tensor> axes;
+  for (int i = 0; i < at.sizes()[1]; ++i) axes.push_back(select(at, 1, i));
+  return axes;
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {

@@ -55,6 +55,10 @@ Tensor& index_put_(Tensor& x, const std::vector<Index>& at, double value, bool a
 
 // The coordinates of what is not zero, in row-major order: (n, x.dim()) i64. Not differentiable.
 Tensor nonzero(const Tensor& x);
+inline Tensor argwhere(const Tensor& x) { return nonzero(x); }
+// The same, a vector an axis, so that x[result] are those elements; a tensor of rank 0 counts as one of shape (1,).
+std::vector<Tensor> nonzero_tuple(const Tensor& x);
+inline std::vector<Tensor> where(const Tensor& condition) { return nonzero_tuple(condition); }
 // The elements of x where mask is true, in one axis; x and the mask broadcast to one shape.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 

@@ -258,7 +258,7 @@ TEST(IndexPut, Errors) {
   expect_error([&] { index_put_(x, {host({2})}, 0.0); },
                "index_put_: index 2 is out of bounds for dimension 0 with size 2");
   Tensor leaf = Tensor::empty(Dims(3)).set_requires_grad();
-  expect_error([&] { index_put_(leaf, {0}, 1.0); }, "a leaf that requires a gradient is being used in an in-place");
+  expect_error([&] { index_put_(leaf, {0}, 1.0); }, "a leaf tensor that requires grad is being used in an in-place");
   {
     NoGrad quiet;
     index_put_(leaf, {0}, 1.0);
@@ -284,6 +284,22 @@ TEST(Nonzero, PlacesInOrder) {
   std::vector<int32_t> many(40000);  // several pieces
   for (size_t i = 0; i < many.size(); ++i) many[i] = i % 7 == 0 || i > 39000;
   EXPECT_EQ(nonzero(mask(many, Dims(200, 200))).size(0), 5715 + 999 - 143);
+}
+
+TEST(Nonzero, AVectorAnAxis) {
+  const Tensor x = mask({0, 1, 1, 0, 0, 1}, Dims(2, 3));
+  const std::vector<Tensor> at = where(x);
+  ASSERT_EQ(at.size(), 2u);
+  EXPECT_EQ(at[0].to_vector(), (V{0, 0, 1}));
+  EXPECT_EQ(at[1].to_vector(), (V{1, 2, 2}));
+  EXPECT_EQ(index(x, {at[0], at[1]}).to_vector(), (V{1, 1, 1}));
+  EXPECT_EQ(argwhere(x).to_vector(), nonzero(x).to_vector());
+  const std::vector<Tensor> scalar = where(mask({1}, Dims()));  // as of shape (1,)
+  ASSERT_EQ(scalar.size(), 1u);
+  EXPECT_EQ(scalar[0].to_vector(), (V{0}));
+  EXPECT_EQ(nonzero_tuple(Tensor::empty(Dims(0, 2, 3), DType::kI32, test_device())).size(), 3u);
+  expect_error([] { where(Tensor::empty(Dims(2), DType::kBool, kMetaCpu)); },
+               "the result's size depends on values, which a meta:cpu tensor has not");
 }
 
 TEST(Nonzero, MaskedSelect) {

@@ -2,6 +2,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/changes.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/integer.h"
 #include "tally/ops/launch.h"
@@ -15,7 +16,11 @@ namespace {
 
 bool recorded(const Tensor& x, const Operand* y = nullptr) {
   if (NoGrad::active()) return false;
-  return x.requires_grad() || (y != nullptr && y->is_tensor() && y->tensor().requires_grad());
+  if (y != nullptr && y->is_tensor() && y->tensor().requires_grad()) {
+    require_recorded_view("in place", x);
+    return true;
+  }
+  return x.requires_grad();
 }
 
 Tensor clone(const Tensor& x) {
@@ -32,22 +37,17 @@ void require_result(const char* op, const Tensor& x, const Dims& size, DType dty
          name_of(x.dtype()));
 }
 
-// A recorded change of a part: the whole, which other tensors show, would not know of it.
-void require_whole(const char* op, const Tensor& x) {
-  if (x.storage_bytes() != x.numel() * x.element_size())
-    fail("{}: shape {} is a part of a larger tensor, which would miss the gradient; build a new tensor instead", op,
-         str(x.sizes()));
-}
-
 // x takes the values of y and, where gradients are recorded, its place in the tape.
 void take(const char* op, Tensor& x, const Tensor& y) {
   require_result(op, x, y.sizes(), y.dtype());
   const Tensor z = converted(y, x.dtype());
   const Operand from(z);
-  if (recorded(x, &from)) require_whole(op, x);
+  const bool on_tape = recorded(x, &from);
   copy_(x, z);
   wrote(x);
-  if (!NoGrad::active()) x.set_node(z.node(), z.output_index());
+  if (!on_tape) return;
+  x.set_node(z.node(), z.output_index());
+  publish(x);
 }
 
 // x = compute(x) by way of a new tensor. Backwards may keep their input: they get a copy of the old values.
@@ -160,6 +160,13 @@ void clamp_(Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high) {
   require_writable("clamp_", x);
   through_copy("clamp_", x, [&](const Tensor& old) { return clamp(old, low, high); });
 }
+void clamp_(Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high) {
+  require_writable("clamp_", x);
+  const bool first = low && low->is_tensor() && low->tensor().requires_grad();
+  const Operand* const bound = first ? &*low : high ? &*high : nullptr;  // one that may be recorded
+  through_copy(
+      "clamp_", x, [&](const Tensor& old) { return clamp(old, low, high); }, bound);
+}
 
 namespace {
 void bitwise_in_place(const char* name, Tensor& x, const Operand& y, IntegerOp op,
@@ -197,7 +204,6 @@ void trunc_(Tensor& x) { apply("trunc_", x, UnaryOp::kTrunc, trunc); }
 
 void fill_(Tensor& x, Scalar value) {
   require_writable("fill_", x);
-  if (recorded(x)) require_whole("fill_", x);
   launch(&Kernels::fill, FillArgs{x.raw(), value.real()});
   constexpr int64_t kExact = int64_t{1} << 53;  // beyond, a f64 does not hold every i64
   if (x.dtype() == DType::kI64 && (value.whole() > kExact || value.whole() < -kExact)) {
@@ -213,6 +219,7 @@ void fill_(Tensor& x, Scalar value) {
     b.add(0, dx);
   });
   x.set_node(y.node(), y.output_index());
+  publish(x);
 }
 
 void zero_(Tensor& x) { fill_(x, 0); }

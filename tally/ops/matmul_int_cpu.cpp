@@ -35,16 +35,7 @@ void multiply(const MatmulIntArgs& p) {
 
 void matmul_int(const MatmulIntArgs& p) {
   if (p.c.numel() == 0) return;
-  switch (item_size(p.c.dtype)) {
-    case 8:
-      return multiply<uint64_t>(p);
-    case 4:
-      return multiply<uint32_t>(p);
-    case 2:
-      return multiply<uint16_t>(p);
-    default:
-      return multiply<uint8_t>(p);
-  }
+  with_unsigned(p.c.dtype, [&](auto number) { multiply<decltype(number)>(p); });
 }
 
 }  // namespace tally::TALLY_ISA

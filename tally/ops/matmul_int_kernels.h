@@ -13,6 +13,21 @@ struct MatmulIntArgs {
   Cost cost() const { return {2 * c.numel() * a.size[2], 0, a.bytes() + b.bytes(), c.bytes(), 0}; }
 };
 
+// f(T{}) for the unsigned number of the dtype's size: signed ones wrap around to the same bits.
+template <class F>
+inline void with_unsigned(DType t, const F& f) {
+  switch (item_size(t)) {
+    case 8:
+      return f(uint64_t{});
+    case 4:
+      return f(uint32_t{});
+    case 2:
+      return f(uint16_t{});
+    default:
+      return f(uint8_t{});
+  }
+}
+
 #ifdef TALLY_ISA
 namespace TALLY_ISA {
 void matmul_int(const MatmulIntArgs&);

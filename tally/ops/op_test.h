@@ -27,6 +27,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tally/base/error.h"
 #include "tally/core/tensor.h"
 #include "tally/ops/launch.h"
 
@@ -267,5 +268,28 @@ Tensor random_tensor(const Input& input, DType dtype, uint64_t seed);
 std::vector<double> values_of(const Tensor& t);
 // The gradients of sum(f(inputs) * fixed random weights) by central differences in f64 against the tape's.
 void check_gradients(const OpCase& c, uint64_t seed);
+
+// What kind of Error f throws.
+template <class F>
+ErrorKind error_kind(const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.kind;
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorKind::kRuntime;
+}
+
+// Where logical element k of `size` falls in the reduced shape `out` (sizes of 1).
+inline int64_t reduced_place(int64_t k, const Dims& size, const Dims& out) {
+  int64_t place = 0, step = 1;
+  for (int i = size.rank - 1; i >= 0; --i) {
+    if (out[i] != 1) place += k % size[i] * step;
+    step *= out[i];
+    k /= size[i];
+  }
+  return place;
+}
 
 }  // namespace tally::test

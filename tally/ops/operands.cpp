@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tally/base/error.h"
-#include "tally/core/tape.h"
+#include "tally/ops/changes.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/view.h"
 
@@ -149,8 +149,7 @@ bool overlap_partly(const Tensor& x, const Tensor& y) {
 
 void require_writable(const char* op, const Tensor& x) {
   if (!x.defined()) fail("{}: an input is missing", op);
-  if (x.requires_grad() && x.node()->is_leaf() && !NoGrad::active())
-    fail("{}: a leaf tensor that requires grad is being used in an in-place operation; use NoGrad or a copy", op);
+  require_recordable(op, x);
   if (overlaps_itself(x))
     fail(
         "{}: more than one element of the written-to tensor refers to a single memory location (shape {}, strides {}); "

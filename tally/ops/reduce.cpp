@@ -22,8 +22,8 @@ int reduced_axes(const char* op, const Tensor& x, const Dims& axes) {
   if (axes.rank == 0) return (1 << x.dim()) - 1;
   int mask = 0;
   for (int i = 0; i < axes.rank; ++i) {
-    const int bit = 1 << scalar_axis(static_cast<int>(axes[i]), x.dim(), op);
-    if (mask & bit) fail("{}: axis {} is given twice", op, axes[i]);
+    const int axis = scalar_axis(static_cast<int>(axes[i]), x.dim(), op), bit = 1 << axis;
+    if (mask & bit) fail("{}: dim {} appears multiple times in the list of dims {}", op, axis, str(axes));
     mask |= bit;
   }
   return mask & ((1 << x.dim()) - 1);
@@ -99,10 +99,15 @@ Tensor scaled_sum(const Tensor& x, int mask, bool keepdim, double scale) {
   return y;
 }
 
-void require_elements(const char* op, const Tensor& x, int mask) {
+void require_elements(const char* op, const Tensor& x, int mask, bool every) {
+  if (every && x.numel() == 0)
+    fail(
+        "{}: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' "
+        "argument: shape {}",
+        op, str(x.sizes()));
   for (int i = 0; i < x.dim(); ++i)
     if ((mask >> i & 1) && x.sizes()[i] == 0)
-      fail_index("{}: axis {} of shape {} has no elements to compare", op, i, str(x.sizes()));
+      fail_index("{}: Expected reduction dim {} to have non-zero size: shape {}", op, i, str(x.sizes()));
 }
 
 // Integers and bool as they are summed.
@@ -112,7 +117,7 @@ bool is_whole(DType t) { return is_integer(t) || t == DType::kBool; }
 
 Tensor extreme(const char* op, ReduceOp kind, const Tensor& x, const Dims& axes, bool keepdim) {
   const int mask = reduced_axes(op, x, axes);
-  require_elements(op, x, mask);
+  require_elements(op, x, mask, axes.rank == 0);
   if (is_whole(x.dtype())) {
     const Tensor out = empty_reduced(x, mask, x.dtype());
     reduce_plain_(kind == ReduceOp::kMax ? PlainOp::kMax : PlainOp::kMin, x, out);
@@ -340,7 +345,7 @@ Tensor norm(const Tensor& x, double p, const Dims& axes, bool keepdim) {
   if (!(p >= 0)) fail_value("norm: p is {}; it must be 0 or more", p);
   const int mask = reduced_axes("norm", x, axes);
   const ReduceOp op = norm_op(p);
-  if (op == ReduceOp::kMaxAbs) require_elements("norm", x, mask);
+  if (op == ReduceOp::kMaxAbs) require_elements("norm", x, mask, axes.rank == 0);
   // The largest magnitude is one of x's numbers, so that it can be found again.
   Tensor all = empty_reduced(x, mask, op == ReduceOp::kMaxAbs ? x.dtype() : wide(x.dtype()));
   reduce_(op, x, all, 1.0, {}, p);

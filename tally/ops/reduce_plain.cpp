@@ -20,7 +20,7 @@ void require_ordered(const char* op, const Tensor& x) {
 // Places along an axis; the axis has size 1 in the result.
 Tensor places(const char* op, const Tensor& x, int axis, bool least) {
   if (x.sizes()[axis] == 0 && x.dim() > 0)
-    fail_index("{}: axis {} of shape {} has no elements to compare", op, axis, str(x.sizes()));
+    fail_index("{}: Expected reduction dim {} to have non-zero size: shape {}", op, axis, str(x.sizes()));
   Dims size = x.sizes();
   if (size.rank > 0) size[axis] = 1;
   const Tensor out = Tensor::empty(size, DType::kI64, x.device());
@@ -35,7 +35,8 @@ Tensor arg(const char* op, const Tensor& x, std::optional<int> axis, bool keepdi
   NoGrad quiet;
   if (!axis || x.dim() == 0) {
     if (axis) scalar_axis(*axis, 0, op);
-    if (x.numel() == 0) fail_index("{}: shape {} has no elements to compare", op, str(x.sizes()));
+    if (x.numel() == 0)
+      fail_index("{}: Expected reduction dim to be specified for input.numel() == 0: shape {}", op, str(x.sizes()));
     const Tensor at = places(op, reshape(x, Dims(x.numel())), 0, least);
     return shaped(at, reduced_size(x.sizes(), (1 << x.dim()) - 1, keepdim));
   }

@@ -12,17 +12,6 @@
 namespace tally::test {
 namespace {
 
-// Where logical element k of `size` falls in the reduced shape `out` (sizes of 1).
-int64_t reduced_place(int64_t k, const Dims& size, const Dims& out) {
-  int64_t place = 0, step = 1;
-  for (int i = size.rank - 1; i >= 0; --i) {
-    if (out[i] != 1) place += k % size[i] * step;
-    step *= out[i];
-    k /= size[i];
-  }
-  return place;
-}
-
 // What an element counts for.
 template <class N>
 N mapped(const ReduceArgs& a, N x, N shift) {
@@ -189,7 +178,8 @@ TEST(Reduce, Extremes) {
       ADD_FAILURE() << "no error";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind, ErrorKind::kIndex);
-      EXPECT_NE(std::string(e.what()).find("axis 0 of shape (0, 3) has no elements to compare"), std::string::npos);
+      EXPECT_NE(std::string(e.what()).find("Expected reduction dim 0 to have non-zero size: shape (0, 3)"),
+                std::string::npos);
     }
     EXPECT_EQ(op(Tensor::empty(Dims(0, 3)), Dims(1), false).sizes(), Dims(0));
   }
@@ -368,9 +358,42 @@ TEST(Reduce, MetaCostsTheSame) {
   EXPECT_EQ(costs[0], costs[1]);
 }
 
+// Kinds of errors and texts are PyTorch's.
+TEST(Reduce, ScalarsAndNothing) {
+  const Tensor one = Tensor::from(std::vector<float>{-3}, Dims()), none = Tensor::empty(Dims(0)),
+               rows = Tensor::empty(Dims(0, 3));
+  for (const int axis : {0, -1}) {
+    const Dims d(axis);
+    EXPECT_EQ(sum(one, d).item(), -3);
+    EXPECT_EQ(mean(one, d).item(), -3);
+    EXPECT_EQ(prod(one, d).item(), -3);
+    EXPECT_EQ(amax(one, d).item(), -3);
+    EXPECT_EQ(norm(one, 2, d).item(), 3);
+    EXPECT_EQ(logsumexp(one, d).item(), -3);
+    EXPECT_TRUE(std::isnan(var(one, d).item()));
+    EXPECT_EQ(sum(one, d, true).sizes(), Dims());
+  }
+  for (const auto& f : {+[](const Tensor&x, const Dims&d) { return sum(x, d); },
+                        +[](const Tensor&x, const Dims&d) { return logsumexp(x, d); },
+                        +[](const Tensor&x, const Dims&d) { return var(x, d); }}) {
+    EXPECT_EQ(error_kind([&] { f(one, Dims(1)); }), ErrorKind::kIndex);
+    expect_error([&] { f(one, Dims(0, -1)); }, "dim 0 appears multiple times in the list of dims");
+  }
+  EXPECT_EQ(sum(none).item(), 0);
+  EXPECT_EQ(prod(none).item(), 1);
+  EXPECT_TRUE(std::isnan(mean(none).item()));
+  EXPECT_EQ(logsumexp(none, Dims(0)).item(), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(norm(none).item(), 0);
+  EXPECT_EQ(sum(rows, Dims(0)).to_vector(), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(amax(rows, Dims(1)).sizes(), Dims(0));
+  EXPECT_EQ(error_kind([&] { amax(rows, Dims(0)); }), ErrorKind::kIndex);
+  expect_error([&] { max(none); }, "Expected reduction dim to be specified for input.numel() == 0");
+  EXPECT_EQ(error_kind([&] { amin(none); }), ErrorKind::kRuntime);
+}
+
 TEST(Reduce, WrongAxesAreNamed) {
   const Tensor x = Tensor::empty(Dims(2, 3));
-  expect_error([&] { sum(x, Dims(0, -2)); }, "sum: axis -2 is given twice");
+  expect_error([&] { sum(x, Dims(0, -2)); }, "sum: dim 0 appears multiple times in the list of dims");
   expect_error([&] { mean(x, Dims(2)); }, "mean");
   expect_error([&] { sum(Tensor{}); }, "sum: an input is missing");
   expect_error([&] { sum(Tensor::empty(Dims(2), DType::kF8E4M3)); }, "sum: takes a float tensor");

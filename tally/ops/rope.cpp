@@ -7,6 +7,7 @@
 #include "tally/ops/cache.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/view.h"
 
 namespace tally {
 
@@ -32,7 +33,6 @@ namespace {
 
 void check(const Tensor& x, const Tensor& table, int64_t first_row) {
   require_float("rope", x);
-  refuse_f16("rope", x);
   if (x.dim() != 4) fail("rope: x has shape {}, not (B, T, H, D)", str(x.sizes()));
   if (!table.defined() || table.dtype() != DType::kF32 || table.dim() != 3 || table.size(2) != 2)
     fail("rope: the table must be f32 of shape (positions, D/2, 2), as rope_table makes it");
@@ -55,6 +55,7 @@ Tensor rope_rows(const Tensor& x, const Tensor& table, int64_t first_row) {
 
 Tensor rope(const Tensor& x, const Tensor& table, int64_t first_row, RopeStyle style, const Tensor& position) {
   const Tensor rows = rope_rows(x, table, first_row);
+  if (x.dtype() == DType::kF16) return to(rope(to(x, DType::kF32), table, first_row, style, position), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::rope, RopeArgs{dense_rows(x).raw(), rows.raw(), y.raw(), style, false,
                                   position_view("rope", position, x.device()), first_row});

@@ -4,6 +4,7 @@
 
 #include "tally/base/error.h"
 #include "tally/core/tape.h"
+#include "tally/ops/changes.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
@@ -13,11 +14,7 @@ namespace tally {
 
 void begin_change(const char* op, const Tensor& x) {
   if (!x.defined()) fail("{}: an input is missing", op);
-  if (needs_grad({x}) && x.node()->is_leaf())
-    fail(
-        "{}: a leaf that requires a gradient is being used in an in-place operation; change x.detach(), or under "
-        "NoGrad",
-        op);
+  require_recordable(op, x);
   for (int i = 0; i < x.dim(); ++i)
     if (x.sizes()[i] > 1 && x.strides()[i] == 0)
       fail("{}: more than one element of the written-to tensor {} refers to a single memory location; clone it first",
@@ -144,8 +141,10 @@ Tensor& changed(const char* op, Tensor& x, int axis, const Tensor& index, const 
   begin_change(op, x);
   require_dtype(op, x, src);
   const Places p = places_of(op, x, axis, index, &src.sizes());
+  if (needs_grad({src})) require_recorded_view(op, x);
   put(x, p, src.shares_storage(x) ? copied(src) : src, add);
   record_put(x, x, src, p, add);
+  if (needs_grad({x})) publish(x);
   return x;
 }
 
@@ -255,7 +254,10 @@ Tensor index_add(const Tensor& x, int axis, const Tensor& ids, const Tensor& sou
 }
 Tensor& index_add_(Tensor& x, int axis, const Tensor& ids, const Tensor& source, double alpha) {
   begin_change("index_add_", x);
-  return add_rows("index_add_", x, x, axis, ids, source, alpha);
+  if (needs_grad({source})) require_recorded_view("index_add_", x);
+  add_rows("index_add_", x, x, axis, ids, source, alpha);
+  if (needs_grad({x})) publish(x);
+  return x;
 }
 
 Tensor one_hot(const Tensor& ids, int64_t classes) {

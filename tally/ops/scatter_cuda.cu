@@ -6,6 +6,7 @@
 #include "tally/ops/scatter_kernels.h"
 
 #include "tally/ops/device.cuh"
+#include "tally/ops/lanes.cuh"
 
 namespace tally::cuda {
 
@@ -14,28 +15,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kRowsOfBlock = 2048;
 constexpr int64_t kBlocks = 132 * 8;
-
-// src and out without the scattered axis; strides of that axis apart.
-struct Lanes {
-  Dims size, src, index, out;
-  int64_t count;                           // of lanes
-  int64_t n, src_along, index_along;       // the axis of src
-  int64_t rows, rows_of_range, out_along;  // and of out
-};
-
-Lanes lanes_of(const ScatterArgs& a) {
-  Lanes l{};
-  for (int i = 0; i < a.src.rank(); ++i) {
-    if (i == a.axis) continue;
-    const int k = l.size.rank++;
-    l.size[k] = a.src.size[i], l.src[k] = a.src.stride[i];
-    l.index[k] = a.index.stride[i], l.out[k] = a.out.stride[i];
-  }
-  l.count = l.size.numel();
-  l.n = a.src.size[a.axis], l.src_along = a.src.stride[a.axis], l.index_along = a.index.stride[a.axis];
-  l.rows = a.out.size[a.axis], l.out_along = a.out.stride[a.axis];
-  return l;
-}
 
 template <class T, class I>
 __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, const I* index, T* out, bool add,
@@ -47,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, c
   const int64_t end_row = first_row + l.rows_of_range < l.rows ? first_row + l.rows_of_range : l.rows;
   for (int64_t lane = int64_t{blockIdx.x} * kThreads + threadIdx.x; lane < l.count;
        lane += int64_t{gridDim.x} * kThreads) {
-    const T* const from = src + offset_of(l.size, l.src, lane);
+    const T* const from = src + offset_of(l.size, l.in, lane);
     const I* const at = index + offset_of(l.size, l.index, lane);
     T* const to = out + offset_of(l.size, l.out, lane);
     for (int64_t first = 0; first < l.n; first += kBatch) {
@@ -58,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, c
         const bool there = first + u < l.n;
         row[u] = there ? static_cast<int64_t>(at[(first + u) * l.index_along]) : -1;
         if (there && blockIdx.y == 0) inside(row[u], l.rows, report);
-        x[u] = there ? from[(first + u) * l.src_along] : T{};
+        x[u] = there ? from[(first + u) * l.in_along] : T{};
       }
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) {
@@ -93,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, c
       const int64_t r = k / l.count, lane = k - r * l.count, j = last[r];
       if (j < 0) continue;
       out[offset_of(l.size, l.out, lane) + (first_row + r) * l.out_along] =
-          src[offset_of(l.size, l.src, lane) + j * l.src_along];
+          src[offset_of(l.size, l.in, lane) + j * l.in_along];
     }
     __syncthreads();  // before the list is used again
   }
@@ -110,13 +89,13 @@ __global__ void __launch_bounds__(kThreads) add_kernel(Lanes l, const T* src, co
     const int64_t row = index[offset_of(l.size, l.index, lane) + j * l.index_along];
     if (!inside(row, l.rows, report)) continue;
     atomicAdd(out + offset_of(l.size, l.out, lane) + row * l.out_along,
-              src[offset_of(l.size, l.src, lane) + j * l.src_along]);
+              src[offset_of(l.size, l.in, lane) + j * l.in_along]);
   }
 }
 
 template <class T>
 void scatter_as(const ScatterArgs& a) {
-  Lanes l = lanes_of(a);
+  Lanes l = lanes_of(a.src, a.index, a.out, a.axis);
   bool shared = l.n > kThreads && !a.add;  // a list pays from some length on
   for (int i = 0; i < l.size.rank; ++i) shared = shared && (l.index[i] == 0 || l.size[i] == 1);
   with_index(ScatterArgs::name, a.index.dtype, [&](auto tag) {

@@ -21,6 +21,7 @@ View with_last(const Tensor& x, int axis) {
 }
 
 Tensor softmax_of(const Tensor& x, int axis, bool log) {
+  if (x.dim() == 0) return reshape(softmax_of(reshape(x, Dims(1)), 0, log), Dims());
   if (widens_f16(x)) return to(softmax_of(to(x, DType::kF32), axis, log), x.dtype());
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::softmax, SoftmaxArgs{with_last(x, axis), with_last(y, axis), log});
@@ -40,14 +41,14 @@ Tensor softmax_of(const Tensor& x, int axis, bool log) {
 
 Tensor softmax(const Tensor& x, int axis) {
   require_float("softmax", x);
-  return softmax_of(x, normalize_axis(axis, x.dim(), "softmax"), false);
+  return softmax_of(x, scalar_axis(axis, x.dim(), "softmax"), false);
 }
 
 // A kernel of its own on the CPU only: cards compose it.
 Tensor log_softmax(const Tensor& x, int axis) {
   require_float("log_softmax", x);
-  axis = normalize_axis(axis, x.dim(), "log_softmax");
-  if (target_of(x.device()) == DeviceKind::kCpu) return softmax_of(x, axis, true);
+  axis = scalar_axis(axis, x.dim(), "log_softmax");
+  if (x.numel() == 0 || target_of(x.device()) == DeviceKind::kCpu) return softmax_of(x, axis, true);
   const Tensor less = sub(x, amax(x.detach(), Dims(axis), true));
   return sub(less, logsumexp(less, Dims(axis), true));
 }

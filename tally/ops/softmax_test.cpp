@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tally/ops/arithmetic.h"
+#include "tally/core/tape.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"
@@ -130,6 +131,25 @@ TEST(Softmax, NaNAndInfinityShow) {
   EXPECT_EQ(y[4], 0);
   EXPECT_EQ(y[5], 1);
   EXPECT_TRUE(std::isnan(y[6]));
+}
+
+TEST(Softmax, OfAScalarAndOfNothing) {
+  for (const int axis : {0, -1}) {
+    Tensor x = Tensor::from(std::vector<float>{3}, Dims());
+    x.set_requires_grad();
+    for (Tensor (*f)(const Tensor&, int) : {softmax, log_softmax}) {
+      const Tensor y = f(x, axis);
+      EXPECT_EQ(y.sizes(), Dims());
+      EXPECT_EQ(y.item(), f == softmax ? 1 : 0);
+      backward(y);
+    }
+    EXPECT_EQ(x.grad().item(), 0);
+    EXPECT_EQ(softmax(Tensor::empty(Dims(0, 3)), axis).sizes(), Dims(0, 3));
+    EXPECT_EQ(log_softmax(Tensor::empty(Dims(3, 0)), axis).sizes(), Dims(3, 0));
+  }
+  expect_error([] { softmax(Tensor::empty(Dims()), 1); },
+               "softmax: Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+  EXPECT_EQ(error_kind([] { log_softmax(Tensor::empty(Dims()), -2); }), ErrorKind::kIndex);
 }
 
 TEST(Softmax, Errors) {

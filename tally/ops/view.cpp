@@ -271,7 +271,8 @@ Tensor contiguous(const Tensor& x) {
 Tensor to(const Tensor& x, DType dtype, bool saturate) {
   if (x.dtype() == dtype) return x;
   Tensor y = copied(x, dtype, Category::kActivation, saturate);
-  if (is_float(dtype) && is_float(x.dtype()))
+  const auto differentiable = [](DType t) { return is_float(t) || t == DType::kF8E4M3 || t == DType::kF8E5M2; };
+  if (differentiable(dtype) && differentiable(x.dtype()))
     record(y, {x}, {}, [](Backward& t) { t.add(0, copied(t.grad(), t.gradient_dtype(0), t.category(0))); });
   return y;
 }

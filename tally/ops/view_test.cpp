@@ -154,10 +154,13 @@ TEST(View, SliceBounds) {
   EXPECT_EQ(slice(x, -1, 5, 5).numel(), 0);
   EXPECT_EQ(slice(x, 0, 3, 2).numel(), 0);  // as Python's slices
   EXPECT_EQ(slice(x, 0, -9, 9).to_vector(), x.to_vector());
-  expect_error([&] { slice(x, 1, 0, 1); }, "slice: axis 1 is outside a tensor of 1 axes");
-  expect_error([&] { transpose(x, 0, 1); }, "transpose: axis 1 is outside a tensor of 1 axes");
+  expect_error([&] { slice(x, 1, 0, 1); },
+               "slice: Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+  expect_error([&] { transpose(x, 0, 1); },
+               "transpose: Dimension out of range (expected to be in range of [-1, 0], but got 1)");
   EXPECT_EQ(transpose(Tensor::empty(Dims()), 0, -1).dim(), 0);
-  expect_error([&] { transpose(Tensor::empty(Dims()), 0, 1); }, "transpose: axis 0 is outside a tensor of 0 axes");
+  expect_error([&] { transpose(Tensor::empty(Dims()), 0, 1); },
+               "transpose: Dimension out of range (expected to be in range of [-1, 0], but got 1)");
 }
 
 TEST(View, ExpandAndUnitAxes) {

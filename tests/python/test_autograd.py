@@ -225,3 +225,46 @@ def test_results_that_are_not_differentiable():
     assert values.requires_grad and not weight.requires_grad and not places.requires_grad
     (values * tally.tensor([1., 2, 3])).sum().backward()
     assert x.grad.tolist() == [3, 1, 2]
+
+
+def test_changes_of_a_part_are_recorded():
+    x = tally.tensor([[1., 2.], [3., 4.]], requires_grad=True)
+    w = tally.tensor([5., 6.], requires_grad=True)
+    y = x * 2
+    column = y[:, 1]
+    y[0] += 1
+    y[1] *= w
+    y.view(-1).add_(1)
+    column.mul_(3)
+    assert y.tolist() == [[4, 18], [31, 147]]
+    y.sum().backward()
+    assert x.grad.tolist() == [[2, 6], [10, 36]] and w.grad.tolist() == [6, 24]
+
+
+def test_changes_of_a_part_that_are_refused():
+    x = tally.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf tensor that requires grad"):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="a view of a leaf tensor that requires grad"):
+        x[0].add_(1)
+    with pytest.raises(RuntimeError, match="a leaf tensor that requires grad"):
+        x[0] = 2
+    with tally.no_grad():
+        x[0] = 2
+        part = (x * 1)[:2]
+    assert x.tolist() == [2, 1, 1] and not part.requires_grad
+    y = x * 1
+    with tally.no_grad():
+        part = y[:2]
+    with pytest.raises(RuntimeError, match="was created in no_grad mode"):
+        part.mul_(x[:2])
+    z = y * y
+    y[0] = 5
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_gradients_through_float8():
+    x = tally.tensor([0.3, 2.0], requires_grad=True)
+    (x.to(tally.float8_e4m3fn).to(tally.float32) * tally.tensor([3.3, 1000.0])).sum().backward()
+    assert x.grad.tolist() == [3.25, 448]

@@ -207,3 +207,23 @@ def test_conversions():
     w = tally.ones(2, requires_grad=True)
     w.to(tally.bfloat16).sum().backward()
     assert w.grad.tolist() == [1, 1]
+
+
+def test_where_nonzero_and_clamp_with_tensors():
+    x = tally.tensor([[0, 1], [2, 0]])
+    rows, columns = tally.where(x)
+    assert rows.tolist() == [0, 1] and columns.tolist() == [1, 0]
+    assert isinstance(x.nonzero(as_tuple=True), tuple) and x[x.nonzero(as_tuple=True)].tolist() == [1, 2]
+    assert tally.argwhere(x).tolist() == x.nonzero().tolist() == [[0, 1], [1, 0]]
+    assert x.where(x > 1, -1).tolist() == [[-1, -1], [2, -1]]
+    assert x.clamp(tally.tensor([1, 0]), 1).tolist() == [[1, 1], [1, 0]]
+    assert tally.tensor([1.0, 5.0]).clamp_(max=tally.tensor(3.0)).tolist() == [1, 3]
+
+
+def test_cat_promotes():
+    assert tally.cat([tally.ones(1), tally.tensor([2])]).dtype == tally.float32
+    assert tally.cat([tally.ones(0), tally.tensor([[2]])], 1).tolist() == [[2]]
+    with pytest.raises(ValueError):
+        tally.cat([])
+    with pytest.raises(RuntimeError):
+        tally.stack([])

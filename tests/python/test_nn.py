@@ -164,3 +164,23 @@ def test_hooks_of_modules():
     assert seen == [(m[0], (4, 2), (4, 3))] and tally.allclose(y, m[0].bias.relu() + 1)
     after.remove(), before.remove(), twice.remove(), after.remove()
     assert tally.equal(m(tally.ones(4, 2)), m[0](tally.ones(4, 2)).relu()) and len(seen) == 1
+
+
+def test_convolutions():
+    one = nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2)
+    two = nn.Conv2d(3, 8, (3, 5), bias=False)
+    assert list(one.state_dict()) == ["weight", "bias"] and list(two.state_dict()) == ["weight"]
+    assert tuple(one.weight.shape) == (6, 2, 3) and tuple(two.weight.shape) == (8, 3, 3, 5)
+    assert one.weight.abs().max().item() <= 6 ** -0.5 and one.bias.abs().max().item() <= 6 ** -0.5
+    assert tuple(one(tally.ones(2, 4, 9)).shape) == (2, 6, 5)
+    assert tuple(two(tally.ones(3, 9, 9)).shape) == (8, 7, 5)
+    same = nn.Conv2d(1, 1, (2, 3), padding="same", dilation=2)
+    assert tuple(same(tally.ones(1, 1, 5, 6)).shape) == (1, 1, 5, 6)
+    assert tuple(nn.Conv1d(1, 1, 3, padding="valid")(tally.ones(1, 5)).shape) == (1, 3)
+    assert repr(one) == "Conv1d(4, 6, kernel_size=(3,), stride=(2,), padding=(1,), groups=2)"
+    two(tally.ones(1, 3, 4, 6)).sum().backward()
+    assert two.weight.grad is not None
+    for wrong in (lambda: nn.Conv1d(4, 6, 3, groups=3), lambda: nn.Conv1d(4, 6, 3, padding="some"),
+                  lambda: nn.Conv2d(4, 6, 3, stride=2, padding="same")):
+        with pytest.raises(ValueError):
+            wrong()

@@ -2,6 +2,7 @@
 from . import functional, init, utils  # noqa: F401
 from .containers import ModuleDict, ModuleList, ParameterList, Sequential  # noqa: F401
 from .layers import (  # noqa: F401
-    CrossEntropyLoss, Dropout, Embedding, GELU, Identity, LayerNorm, Linear, MSELoss, ReLU, RMSNorm, Sigmoid, SiLU, Tanh)
+    Conv1d, Conv2d, CrossEntropyLoss, Dropout, Embedding, GELU, Identity, LayerNorm, Linear, MSELoss, ReLU, RMSNorm,
+    Sigmoid, SiLU, Tanh)
 from .module import Module  # noqa: F401
 from .parameter import Parameter  # noqa: F401

@@ -57,6 +57,85 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
+def _tuple(value, axes):
+    return (value,) * axes if isinstance(value, int) else tuple(value)
+
+
+class _Conv(Module):
+    # Values as kaiming_uniform_(a=sqrt(5)): uniform within 1 / sqrt(fan in), the bias too.
+    def __init__(self, axes, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, device,
+                 dtype):
+        super().__init__()
+        name = type(self).__name__
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"{name}: {groups} groups do not divide {in_channels} channels in and {out_channels} out")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride = _tuple(kernel_size, axes), _tuple(stride, axes)
+        self.dilation = _tuple(dilation, axes)
+        if isinstance(padding, str):
+            if padding not in ("valid", "same"):
+                raise ValueError(f"{name}: padding is a number, 'valid' or 'same', not '{padding}'")
+            if padding == "same" and self.stride != (1,) * axes:
+                raise ValueError(f"{name}: padding 'same' takes a stride of 1")
+        self.padding = padding if isinstance(padding, str) else _tuple(padding, axes)
+        self.weight = _empty(out_channels, in_channels // groups, *self.kernel_size, device=device, dtype=dtype)
+        fan_in = in_channels // groups * math.prod(self.kernel_size)
+        bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
+        init.uniform_(self.weight, -bound, bound)
+        if bias:
+            self.bias = _empty(out_channels, device=device, dtype=dtype)
+            init.uniform_(self.bias, -bound, bound)
+        else:
+            self.register_parameter("bias", None)
+
+    def _padded(self, x):
+        """x and the padding that is left to the convolution."""
+        if self.padding == "valid":
+            return x, (0,) * len(self.kernel_size)
+        if self.padding != "same":
+            return x, self.padding
+        sides = []
+        for k, d in zip(reversed(self.kernel_size), reversed(self.dilation)):
+            sides += [d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2]
+        return F.pad(x, sides), (0,) * len(self.kernel_size)
+
+    def extra_repr(self):
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        for name, usual in (("padding", (0,)), ("dilation", (1,))):
+            value = getattr(self, name)
+            if value != usual * len(self.kernel_size):
+                text += f", {name}={value!r}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        return text + (", bias=False" if self.bias is None else "")
+
+
+class Conv1d(_Conv):
+    """(N, C, L) -> (N, O, L'); weight (out, in / groups, kernel)."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
+                 device=None, dtype=None):
+        super().__init__(1, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, device,
+                         dtype)
+
+    def forward(self, x):
+        x, padding = self._padded(x)
+        return F.conv1d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv2d(_Conv):
+    """(N, C, H, W) -> (N, O, H', W'); weight (out, in / groups, kh, kw)."""
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
+                 device=None, dtype=None):
+        super().__init__(2, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, device,
+                         dtype)
+
+    def forward(self, x):
+        x, padding = self._padded(x)
+        return F.conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
 class LayerNorm(Module):
     """(x - mean) / sqrt(variance + eps) over the last axis, times weight, plus bias."""
 
