@@ -84,7 +84,8 @@ IdsArg::IdsArg(nb::handle ids) {
     if (!is_integer(nb::cast<const Tensor&>(given).dtype()))
       fail_type("tokenizer: ids of dtype {}; they are integers", torch_name(nb::cast<const Tensor&>(given).dtype()));
     for (const double v : nb::cast<const Tensor&>(given).to_vector()) own_.push_back(id_of(static_cast<int64_t>(v)));
-  } else if (PyBytes_Check(ids.ptr()) || PyList_Check(ids.ptr()) || PyTuple_Check(ids.ptr()) || !nb::ndarray_check(ids)) {
+  } else if (PyBytes_Check(ids.ptr()) || PyList_Check(ids.ptr()) || PyTuple_Check(ids.ptr()) ||
+             !nb::ndarray_check(ids)) {
     if (PyUnicode_Check(ids.ptr()) || PyBytes_Check(ids.ptr()) || !PyObject_HasAttrString(ids.ptr(), "__iter__"))
       fail_type("tokenizer: ids are a list of ints, an array or a tensor of integers, not {}",
                 nb::repr(ids.type()).c_str());

@@ -110,9 +110,9 @@ __device__ __forceinline__ void write_granule(const FusedRow<T>& r, const RowGra
 
 // `room`: granules that shared memory has.
 template <class T, int kBlock>
-__global__ void __launch_bounds__(kBlock) fused_kernel(const __grid_constant__ CrossEntropyFusedArgs a,
-                                                       const __grid_constant__ Dims outer, int64_t rows, int room,
-                                                       FaultReport report) {
+__global__ void __launch_bounds__(kBlock)
+    fused_kernel(const __grid_constant__ CrossEntropyFusedArgs a, const __grid_constant__ Dims outer, int64_t rows,
+                 int room, FaultReport report) {
   constexpr int kAhead = 4;
   extern __shared__ uint4 kept[];
   __shared__ float shared[kBlock / kWarp];

@@ -30,8 +30,8 @@ struct Rows {
 };
 
 template <class Item, class I>
-__global__ void __launch_bounds__(kThreads, 4) embedding_kernel(Rows r, const I* ids, const Item* table, Item* out,
-                                                                 FaultReport report) {
+__global__ void __launch_bounds__(kThreads, 4)
+    embedding_kernel(Rows r, const I* ids, const Item* table, Item* out, FaultReport report) {
   let_next_start();
   wait_for_previous();
   const int64_t numel = r.n * r.columns, step = int64_t{gridDim.x} * kThreads;

@@ -17,8 +17,8 @@ constexpr int kRowsOfBlock = 2048;
 constexpr int64_t kBlocks = 132 * 8;
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, const I* index, T* out, bool add,
-                                                          FaultReport report) {
+__global__ void __launch_bounds__(kThreads)
+    lane_kernel(Lanes l, const T* src, const I* index, T* out, bool add, FaultReport report) {
   constexpr int kBatch = 4;
   let_next_start();
   wait_for_previous();
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kThreads) lane_kernel(Lanes l, const T* src, c
 
 // One index for all lanes; the block's rows of `out` one behind the other.
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, const I* index, T* out,
-                                                          FaultReport report) {
+__global__ void __launch_bounds__(kThreads)
+    last_kernel(Lanes l, const T* src, const I* index, T* out, FaultReport report) {
   __shared__ long long last[kRowsOfBlock];  // the last place of a row, or -1
   let_next_start();
   wait_for_previous();
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(kThreads) last_kernel(Lanes l, const T* src, c
 }
 
 template <class T, class I>
-__global__ void __launch_bounds__(kThreads) add_kernel(Lanes l, const T* src, const I* index, T* out, int64_t numel,
-                                                         FaultReport report) {
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(Lanes l, const T* src, const I* index, T* out, int64_t numel, FaultReport report) {
   let_next_start();
   wait_for_previous();
   const int64_t step = int64_t{gridDim.x} * kThreads;

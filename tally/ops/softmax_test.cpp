@@ -3,8 +3,8 @@
 #include <cstring>
 #include <limits>
 
-#include "tally/ops/arithmetic.h"
 #include "tally/core/tape.h"
+#include "tally/ops/arithmetic.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/op_test.h"

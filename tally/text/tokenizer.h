@@ -31,7 +31,13 @@ enum class TokenizerKind { kBpe, kByte, kChar, kWord };
 const char* tokenizer_kind_name(TokenizerKind kind);        // "bpe", "byte", "char", "word"
 TokenizerKind parse_tokenizer_kind(std::string_view name);  // Error names them
 
-enum class TokenizerFormat { kByName, kFolder, kGpt2, kTiktoken, kJson };  // kGpt2: a folder of vocab.json and merges.txt
+enum class TokenizerFormat {
+  kByName,
+  kFolder,
+  kGpt2,
+  kTiktoken,
+  kJson
+};  // kGpt2: a folder of vocab.json and merges.txt
 
 TokenizerFormat tokenizer_format_of(const std::filesystem::path& path);  // by its name: kTiktoken, kJson or kFolder
 
@@ -183,11 +189,11 @@ struct TokenizerSpec {
   BpeTie tie = BpeTie::kGreatestBytes;
 
   std::optional<Pattern> pattern = {};  // absent: gpt2 (bpe), \w+|. (word)
-  int64_t min_frequency = 1;       // bpe: a pair must stand at least this often to be merged
-  int64_t max_token_bytes = 0;     // bpe: longer tokens are not made; 0: any length
-  bool all_bytes = true;           // bpe: false leaves out bytes that the text lacks; encoding one is then an Error
-  int64_t min_count = 1;           // word: rarer words become <|unk|>
-  int64_t max_memory = 0;          // bpe, word: bytes; Error naming the need when more is needed; 0: no limit
+  int64_t min_frequency = 1;            // bpe: a pair must stand at least this often to be merged
+  int64_t max_token_bytes = 0;          // bpe: longer tokens are not made; 0: any length
+  bool all_bytes = true;   // bpe: false leaves out bytes that the text lacks; encoding one is then an Error
+  int64_t min_count = 1;   // word: rarer words become <|unk|>
+  int64_t max_memory = 0;  // bpe, word: bytes; Error naming the need when more is needed; 0: no limit
   // Adds the counts of other processes to those of this one: all must return the same list. The words come ascending
   // by bytes, or in the order in which they were met under kFirstSeen, which must be kept.
   std::function<WordList(WordList)> reduce_words = {};

@@ -230,7 +230,9 @@ EncodedText Tokenizer::encode_with_offsets(std::string_view text, const SpecialP
       [&](std::string_view plain, size_t at) {
         const size_t before = result.ids.size();
         if (impl_->nfc && !is_nfc(plain))
-          fail("this tokenizer puts text into Unicode's form C (NFC), and offsets are of text that is in it; normalise it before");
+          fail(
+              "this tokenizer puts text into Unicode's form C (NFC), and offsets are of text that is in it; normalise "
+              "it before");
         if (impl_->kind == TokenizerKind::kWord) return impl_->encode_words(plain, at, result.ids, &lengths);
         impl_->encode_plain(plain, at, result.ids);
         for (size_t i = before; i < result.ids.size(); ++i)

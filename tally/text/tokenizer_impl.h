@@ -30,11 +30,11 @@ struct TokenizerParts {
   Pattern pattern;    // bpe and word
   TokenTable tokens;  // by id; bpe: no bytes for an id that the vocabulary leaves out
   SpecialSet specials;
-  std::vector<BpeMerge> merges;  // bpe
-  BpeRules rules;                // bpe
-  bool nfc = false;              // bpe: text between special tokens is put into Unicode's form C first
+  std::vector<BpeMerge> merges;      // bpe
+  BpeRules rules;                    // bpe
+  bool nfc = false;                  // bpe: text between special tokens is put into Unicode's form C first
   std::vector<int32_t> not_special;  // special tokens that tokenizer.json calls added but not special; ascending
-  EncodeWords encode_words;      // word
+  EncodeWords encode_words;          // word
 };
 
 // A policy for one set of special tokens.
