@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tally/core/device.h"
 #include "tally/ops/backward.h"
 #include "tally/ops/elementwise.h"
 #include "tally/ops/embedding.h"
