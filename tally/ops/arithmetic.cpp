@@ -213,7 +213,9 @@ Tensor remainder(const Operand& a, const Operand& b) {
   return out;
 }
 
-Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high) {
+namespace {
+
+Tensor clamp_to_numbers(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high) {
   if (!low && !high) fail_value("clamp: at least one of min and max is needed");
   const DType dtype = common_type("clamp", {x, low.value_or(*(low ? low : high)), high.value_or(*(high ? high : low))});
   if (is_floating(dtype)) {
@@ -233,9 +235,12 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> h
   return high ? integer(IntegerOp::kMinimum, y, within(*high), dtype) : y;
 }
 
+}  // namespace
+
 Tensor clamp(const Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high) {
   const auto number = [](const std::optional<Operand>& o) { return o ? std::optional(o->number()) : std::nullopt; };
-  if ((!low || !low->is_tensor()) && (!high || !high->is_tensor())) return clamp(x, number(low), number(high));
+  if ((!low || !low->is_tensor()) && (!high || !high->is_tensor()))
+    return clamp_to_numbers(x, number(low), number(high));
   const DType dtype = common_type("clamp", {x, low.value_or(*(low ? low : high)), high.value_or(*(high ? high : low))});
   Tensor y = converted(x, dtype);
   if (low) y = maximum(y, low->is_tensor() ? converted(low->tensor(), dtype) : *low);

@@ -32,8 +32,7 @@ Tensor floor_divide(const Operand& a, const Operand& b);
 Tensor remainder(const Operand& a, const Operand& b);
 // min(max(x, low), high) with either bound absent; the gradient flows where x lies inside. Bounds that are tensors
 // broadcast and promote; where x equals one they share the gradient, as in maximum().
-Tensor clamp(const Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high = {});
-Tensor clamp(const Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high);
+Tensor clamp(const Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high = {});
 
 // Of integers and bool; a TypeError for floats. Shift counts of the width and beyond give 0 (right: the sign).
 Tensor bitwise_and(const Operand& a, const Operand& b);

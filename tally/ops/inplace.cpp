@@ -156,10 +156,6 @@ void remainder_(Tensor& x, const Operand& y) {
   through_copy(
       "remainder_", x, [&](const Tensor& old) { return remainder(old, y); }, &y);
 }
-void clamp_(Tensor& x, std::optional<Scalar> low, std::optional<Scalar> high) {
-  require_writable("clamp_", x);
-  through_copy("clamp_", x, [&](const Tensor& old) { return clamp(old, low, high); });
-}
 void clamp_(Tensor& x, const std::optional<Operand>& low, const std::optional<Operand>& high) {
   require_writable("clamp_", x);
   const bool first = low && low->is_tensor() && low->tensor().requires_grad();
