@@ -155,7 +155,8 @@ void in_place_ops(Ops& o) {
         clamp_(x, bound(low), bound(high));
       },
       "min"_a = nb::none(), "max"_a = nb::none());
-  in_place<Scalar>(o, "fill_", fill_, "value"_a);
+  in_place<Scalar>(
+      o, "fill_", [](Tensor& x, Scalar value) { fill_(x, value); }, "value"_a);
   in_place<const Tensor&, OperandArg>(
       o, "masked_fill_", [](Tensor& x, const Tensor& mask, const OperandArg& v) { masked_fill_(x, mask, v.get()); },
       "mask"_a, "value"_a);

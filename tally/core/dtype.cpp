@@ -93,7 +93,9 @@ std::string str(const Dims& d) {
 }
 
 int normalize_axis(int axis, int rank, const char* op) {
-  const int n = rank > 0 ? rank : 1;  // PyTorch's text, of a scalar too
+  if (rank == 0 && (axis == 0 || axis == -1))
+    fail_index("{}: Dimension specified as {} but tensor has no dimensions", op, axis);
+  const int n = rank > 0 ? rank : 1;  // PyTorch's texts
   if (axis < -rank || axis >= rank)
     fail_index("{}: Dimension out of range (expected to be in range of [{}, {}], but got {}): a tensor of {} axes", op,
                -n, n - 1, axis, rank);

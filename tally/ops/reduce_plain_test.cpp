@@ -229,7 +229,7 @@ TEST(ReducePlain, Errors) {
   index_error([] { argmin(Tensor::empty(Dims(0, 3)), 0); }, "argmin: Expected reduction dim 0 to have non-zero size");
   index_error([] { max(Tensor::empty(Dims(3, 0)), 1); }, "max: Expected reduction dim 1 to have non-zero size");
   EXPECT_EQ(argmax(Tensor::empty(Dims(0, 3)), 1).sizes(), Dims(0));
-  expect_error([] { argmax(Tensor::empty(Dims(2)), 1); }, "argmax: axis 1");
+  expect_error([] { argmax(Tensor::empty(Dims(2)), 1); }, "argmax: Dimension out of range");
   expect_error([] { argmax(Tensor{}); }, "argmax: an input is missing");
   expect_error([] { max(Tensor::empty(Dims(2), DType::kF8E5M2), 0); }, "max: does not take f8");
 }

@@ -294,7 +294,7 @@ TEST(Reduce, TensorsWithoutAxes) {
   EXPECT_EQ(sum(x, Dims(-1)).item(), 3);
   EXPECT_EQ(amax(x, Dims(0)).item(), 3);
   EXPECT_EQ(norm(x).item(), 3);
-  expect_error([&] { sum(x, Dims(1)); }, "sum: axis 1");
+  expect_error([&] { sum(x, Dims(1)); }, "sum: Dimension out of range");
 }
 
 TEST(Reduce, MaxSharesItsGradientAmongTies) {

@@ -84,7 +84,7 @@ TEST(Scan, ProductsWithZerosHaveGradients) {
 }
 
 TEST(Scan, Errors) {
-  expect_error([] { cumsum(Tensor::empty(Dims(2, 3)), 2); }, "cumsum: axis 2");
+  expect_error([] { cumsum(Tensor::empty(Dims(2, 3)), 2); }, "cumsum: Dimension out of range");
   expect_error([] { cumsum(Tensor{}, 0); }, "cumsum: an input is missing");
   expect_error([] { cumprod(Tensor::empty(Dims(2), DType::kF8E4M3), 0); }, "cumprod: takes a float tensor");
 }

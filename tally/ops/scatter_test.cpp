@@ -166,7 +166,7 @@ TEST(Scatter, Errors) {
   expect_error([&] { gather(Tensor::empty(Dims(2, 3)), 0, Tensor::from(std::vector<int32_t>(4), Dims(1, 4))); },
                "gather: index (1, 4) is larger than the input (2, 3) beyond axis 0");
   Tensor leaf = Tensor::empty(Dims(3)).set_requires_grad();
-  expect_error([&] { scatter_(leaf, 0, ids({0, 1}), two); }, "a leaf that requires a gradient");
+  expect_error([&] { scatter_(leaf, 0, ids({0, 1}), two); }, "a leaf tensor that requires grad");
   Tensor wide = broadcast_to(Tensor::empty(Dims(1)), Dims(3));
   expect_error([&] { scatter_(wide, 0, ids({0, 1}), two); }, "refers to a single memory location");
   try {

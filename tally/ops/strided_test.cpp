@@ -49,7 +49,8 @@ TEST(Strided, SelectSliceNarrow) {
   expect_kind(
       ErrorKind::kIndex, [&] { select(x, 0, 3); }, "select: index 3 is outside axis 0 of (3, 4)");
   expect_kind(
-      ErrorKind::kIndex, [&] { select(x, 2, 0); }, "axis 2 is outside");
+      ErrorKind::kIndex, [&] { select(x, 2, 0); },
+      "select: Dimension out of range (expected to be in range of [-2, 1], but got 2)");
   expect_kind(
       ErrorKind::kIndex, [&] { select(tensor(1.0), 0, 0); }, "without axes");
   expect_kind(
@@ -84,7 +85,7 @@ TEST(Strided, AxesMove) {
   EXPECT_EQ(permute(tensor(1.0), Dims()).dim(), 0);
   expect_error([&] { permute(x, {0, 1}); }, "permute: 2 axes given for a tensor of shape (2, 3, 4)");
   expect_error([&] { permute(x, {0, 1, 1}); }, "permute: axis 1 comes twice");
-  expect_error([&] { permute(x, {0, 1, 3}); }, "permute: axis 3 is outside");
+  expect_error([&] { permute(x, {0, 1, 3}); }, "permute: Dimension out of range");
   expect_error([&] { t(x); }, "t: takes at most two axes, not (2, 3, 4)");
   expect_error([&] { mT(counting({3})); }, "mT: takes at least two axes");
   expect_error([&] { movedim(x, {0, 0}, {1, 2}); }, "comes twice");
@@ -169,7 +170,7 @@ TEST(Strided, DiagonalUnfoldAsStrided) {
   EXPECT_EQ(diagonal(counting({2, 3, 3}), 0, 1, 2).to_vector(), (V{0, 4, 8, 9, 13, 17}));
   EXPECT_EQ(diagonal(counting({2, 3, 4}), 0, 0, 2).strides(), Dims(4, 13));
   expect_error([&] { diagonal(x, 0, 1, -1); }, "axes 1 and 1 are the same");
-  expect_error([&] { diagonal(counting({3})); }, "axis 1 is outside");
+  expect_error([&] { diagonal(counting({3})); }, "diagonal: Dimension out of range");
 
   const Tensor row = counting({7});
   EXPECT_EQ(unfold(row, 0, 3, 2).to_vector(), (V{0, 1, 2, 2, 3, 4, 4, 5, 6}));

@@ -7,6 +7,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/launch.h"
 #include "tally/ops/operands.h"
+#include "tally/ops/reduce.h"
 
 namespace tally {
 
@@ -71,7 +72,10 @@ bool view_strides(const Tensor& x, const Dims& size, Dims& stride) {
 }  // namespace
 
 Tensor transpose(const Tensor& x, int a, int b) {
-  if (x.dim() == 0 && a >= -1 && a <= 0 && b >= -1 && b <= 0) return x;  // as PyTorch: a scalar's axis
+  if (x.dim() == 0) {  // as PyTorch: a scalar's axis
+    scalar_axis(a, 0, "transpose"), scalar_axis(b, 0, "transpose");
+    return x;
+  }
   a = normalize_axis(a, x.dim(), "transpose"), b = normalize_axis(b, x.dim(), "transpose");
   Dims size = x.sizes(), stride = x.strides();
   std::swap(size[a], size[b]);
