@@ -231,7 +231,7 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
           [](const Tokenizer& t, const std::vector<nb::object>& texts) {
             return lists_of(ids_of_texts(t, texts, {false, nb::none(), nb::none()}));
           },
-          "texts"_a)
+          "texts"_a, "encode_ordinary of each text, on all cores.")
       .def(
           "encode_with_dropout",
           [](const Tokenizer& t, nb::handle text, double probability, uint64_t seed, bool allow_special) {
@@ -285,7 +285,7 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
           "The bytes of one token.")
       .def(
           "decode_single_token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); },
-          "id"_a)
+          "id"_a, "token_bytes under tiktoken's name.")
       .def(
           "token_byte_values",
           [](const Tokenizer& t) {
@@ -357,7 +357,8 @@ void bind_streams(nb::module_& m) {
       "Ids to text one by one; a character comes when its last byte is there, broken bytes as U+FFFD.")
       .def(nb::init<Tokenizer>(), "tokenizer"_a)
       .def(
-          "push", [](StreamDecoder& s, int32_t id) { return str_of(s.push(id), "strict"); }, "id"_a)
+          "push", [](StreamDecoder& s, int32_t id) { return str_of(s.push(id), "strict"); }, "id"_a,
+          "The characters that this id completes.")
       .def(
           "finish", [](StreamDecoder& s) { return str_of(s.finish(), "strict"); },
           "What an unfinished character leaves: U+FFFD or nothing.");

@@ -56,7 +56,7 @@ class Pool {
   void give(void* block, int64_t bytes, Category category) {
     const std::lock_guard lock(mutex_);
     if (!on_cpu()) live_set_ -= hash(reinterpret_cast<uintptr_t>(block), static_cast<uint64_t>(bytes));
-    if (const auto it = guarded_.find(block); it != guarded_.end()) {
+    if (const auto it = guarded_.empty() ? guarded_.end() : guarded_.find(block); it != guarded_.end()) {
       guarded_.erase(it);
       check_guards(static_cast<char*>(block), bytes);
     } else {
@@ -153,13 +153,15 @@ class Pool {
 constexpr size_t kMostPools = 65;
 
 // Never destroyed: tensors may outlive static objects.
+constinit std::array<std::atomic<Pool*>, kMostPools> pools{};
+
 Pool& pool_of(Device device) {
-  static std::mutex mutex;
-  static auto* const pools = new std::array<std::atomic<Pool*>, kMostPools>{};
   const size_t i = device.kind == DeviceKind::kCpu ? 0 : 1 + static_cast<size_t>(device.index);
   TALLY_ASSERT(i < kMostPools);
-  std::atomic<Pool*>& pool = (*pools)[i];
-  if (Pool* const there = pool.load(std::memory_order_acquire)) return *there;
+  std::atomic<Pool*>& pool = pools[i];
+  if (Pool* const there = pool.load(std::memory_order_acquire)) [[likely]]
+    return *there;
+  static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (pool.load() == nullptr) pool.store(new Pool(device));
   return *pool.load();

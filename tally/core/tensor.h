@@ -54,12 +54,13 @@ class Storage {
   friend class Tensor;
   friend void release(Storage* storage);
   void forget_changes();
+  int32_t changed_ = 0;  // beside the references: both are read whenever a tensor lets go
   void* data_;
   int64_t bytes_, used_;
   Device device_;
   Category category_;
   bool pinned_, offloaded_;
-  int32_t changed_ = 0, saved_scope_ = 0;
+  int32_t saved_scope_ = 0;
   std::atomic<int32_t> saved_by_{0}, families_{0};
   int64_t version_ = 0;
   std::unique_ptr<Changes> changes_;

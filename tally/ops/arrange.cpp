@@ -81,7 +81,7 @@ Tensor flip(const Tensor& x, const Dims& axes) {
   require_tensor("flip", x);
   int mask = 0;
   for (int i = 0; i < axes.rank; ++i) {
-    const int bit = 1 << normalize_axis(static_cast<int>(axes[i]), x.dim(), "flip");
+    const int bit = 1 << scalar_axis(static_cast<int>(axes[i]), x.dim(), "flip");
     if (mask & bit) fail("flip: axis {} appears multiple times in the list of axes", axes[i]);
     mask |= bit;
   }

@@ -38,6 +38,7 @@ TEST(Arrange, Stack) {
 }
 
 TEST(Arrange, Flip) {
+  EXPECT_EQ(flip(count_up(Dims()), Dims(-1)).sizes(), Dims());
   for (const Dims& size : {Dims(5), Dims(3, 4), Dims(2, 1, 9), Dims(0, 3), Dims(2, 2, 3, 1, 2, 4)})
     for (int axis = 0; axis < size.rank; ++axis)
       run_op_case({"flip " + str(size), {{size}}, [axis](const auto& x) { return flip(x[0], Dims(axis)); }});

@@ -214,6 +214,12 @@ TEST(Changes, AViewMadeWithoutGradientsIsRefused) {
   }
 }
 
+TEST(Changes, OfNothingIsNoOverlap) {
+  Tensor none = expand(Tensor::empty(Dims(0)), Dims(2, 0));
+  index_put_(none, {0}, 1.0);  // strides of 0 between no elements
+  EXPECT_EQ(none.numel(), 0);
+}
+
 TEST(Changes, SavedValuesThatChangedAreCaught) {
   Tensor x = doubles({1, 2});
   x.set_requires_grad();

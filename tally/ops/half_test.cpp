@@ -18,6 +18,7 @@
 #include "tally/ops/optim_step.h"
 #include "tally/ops/reduce.h"
 #include "tally/ops/rope.h"
+#include "tally/ops/scan.h"
 #include "tally/ops/softmax.h"
 #include "tally/ops/view.h"
 #include "tests/support/support.h"
@@ -161,6 +162,17 @@ TEST(HalfOps, AttentionRopeAndDropout) {
     expect_half({"attention",
                  {{Dims(2, 17, 4, 16)}, {Dims(2, 17, 2, 16)}, {Dims(2, 17, 2, 16)}},
                  [causal](const std::vector<Tensor>& x) { return attention(x[0], x[1], x[2], causal); }});
+}
+
+TEST(HalfOps, ProductsOfElements) {
+  for (const int axis : {0, 1}) {
+    expect_half({"prod", {{Dims(4, 5), Input::kPositive}}, [axis](const std::vector<Tensor>& x) {
+                   return prod(x[0], Dims(axis));
+                 }});
+    expect_half({"cumprod", {{Dims(4, 5), Input::kPositive}}, [axis](const std::vector<Tensor>& x) {
+                   return cumprod(x[0], axis);
+                 }});
+  }
 }
 
 TEST(HalfOps, GradientsOfLeavesAreF32) {

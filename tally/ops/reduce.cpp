@@ -228,6 +228,8 @@ Tensor prod(const Tensor& x, const Dims& axes, bool keepdim, std::optional<DType
     return rounded_to(without_axes(out, x.sizes(), mask, keepdim), dtype.value_or(DType::kI64));
   }
   require_float("prod", from);
+  if (from.dtype() == DType::kF16 && needs_grad({from}))  // the gradient has no kernel for it
+    return to(prod(to(from, DType::kF32), axes, keepdim), DType::kF16);
   const Tensor out = empty_reduced(from, mask, from.dtype());
   reduce_(ReduceOp::kProd, from, out);
   Tensor y = without_axes(out, x.sizes(), mask, keepdim);

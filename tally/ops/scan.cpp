@@ -23,6 +23,8 @@ Tensor scan_of(const char* op, ScanOp kind, const Tensor& input, int axis, std::
     return to(out, dtype.value_or(DType::kI64));
   }
   require_float(op, x);
+  if (kind == ScanOp::kProd && x.dtype() == DType::kF16 && needs_grad({x}))  // the gradient has no kernel for it
+    return to(scan_of(op, kind, to(x, DType::kF32), axis, {}), DType::kF16);
   Tensor y = Tensor::empty(x.sizes(), x.dtype(), x.device());
   launch(&Kernels::scan, ScanArgs{x.raw(), y.raw(), axis, kind, false});
   if (kind == ScanOp::kSum) {

@@ -8,6 +8,7 @@
 #include "tally/ops/elementwise.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/launch.h"
+#include "tally/ops/operands.h"
 #include "tally/ops/view.h"
 
 namespace tally {
@@ -15,10 +16,9 @@ namespace tally {
 void begin_change(const char* op, const Tensor& x) {
   if (!x.defined()) fail("{}: an input is missing", op);
   require_recordable(op, x);
-  for (int i = 0; i < x.dim(); ++i)
-    if (x.sizes()[i] > 1 && x.strides()[i] == 0)
-      fail("{}: more than one element of the written-to tensor {} refers to a single memory location; clone it first",
-           op, str(x.sizes()));
+  if (overlaps_itself(x))
+    fail("{}: more than one element of the written-to tensor {} refers to a single memory location; clone it first", op,
+         str(x.sizes()));
   bump_version(x);
 }
 

@@ -46,8 +46,7 @@ def documented(f):
 
 
 def test_everything_has_a_docstring():
-    known = "Function.backward", "Tokenizer.encode_batch", "Tokenizer.decode_batch"
-    assert not [name for name in without_a_docstring() if name not in known]
+    assert [name for name in without_a_docstring() if name != "Function.backward"] == []
 
 
 def test_help_says_what_a_user_asks():
