@@ -166,14 +166,6 @@ void in_place_ops(Ops& o) {
 void products(Ops& o) {
   const char* doc = "(..., M, K) @ (..., K, N) -> (..., M, N); leading axes broadcast; vectors as in PyTorch.";
   o.both("matmul", matmul, doc, "other"_a);
-<<<<<<< ours
-  o.both("mm", matmul, doc, "mat2"_a);
-  o.both("mv", matmul, "(M, K) @ (K) -> (M).", "vec"_a);
-  o.both("dot", matmul, "The sum of the products of two vectors.", "tensor"_a);
-  o.both(
-      "outer", [](const Tensor& a, const Tensor& b) { return mul(unsqueeze(a, -1), b); },
-      "(M), (N) -> (M, N): each product of an element of the one and one of the other.", "vec2"_a);
-=======
   o.both(
       "mm",
       [](const Tensor& a, const Tensor& b) {
@@ -182,7 +174,11 @@ void products(Ops& o) {
         return matmul(a, b);
       },
       "(M, K) @ (K, N) -> (M, N).", "mat2"_a);
->>>>>>> theirs
+  o.both("mv", matmul, "(M, K) @ (K) -> (M).", "vec"_a);
+  o.both("dot", matmul, "The sum of the products of two vectors.", "tensor"_a);
+  o.both(
+      "outer", [](const Tensor& a, const Tensor& b) { return mul(unsqueeze(a, -1), b); },
+      "(M), (N) -> (M, N): each product of an element of the one and one of the other.", "vec2"_a);
   o.both("bmm", bmm, "(B, M, K) @ (B, K, N) -> (B, M, N).", "mat2"_a);
   o.both(
       "softmax", [](const Tensor& x, int dim, std::optional<DType> t) { return softmax(t ? to(x, *t) : x, dim); },
