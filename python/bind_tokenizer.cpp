@@ -264,7 +264,7 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
             for (const nb::object& ids : batch) all.append(str_of(bytes_of(t, ids), errors));
             return all;
           },
-          "batch"_a, "errors"_a = "replace")
+          "batch"_a, "errors"_a = "replace", "decode() of each list of ids.")
       .def(
           "decode_tokens_bytes",
           [](const Tokenizer& t, nb::handle ids) {
