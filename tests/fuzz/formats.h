@@ -14,7 +14,8 @@ namespace tally::fuzz {
 // Written in place: a plain write is faster than a complete-or-absent one.
 inline void put_file(const std::filesystem::path& path, std::string_view text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  require(file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size(), "cannot write a file");
+  require(file != nullptr, "cannot write a file");
+  require(text.empty() || std::fwrite(text.data(), 1, text.size(), file) == text.size(), "cannot write a file");
   require(std::fclose(file) == 0, "cannot write a file");
 }
 
