@@ -9,7 +9,8 @@
 // stand apart is found by undoing their last merges in turn, newest first, and remembered a thread.
 //
 // Short pieces are looked up before: in a cache a thread of pieces with up to three tokens, then among the whole
-// tokens. Pieces are collected a batch at a time, so that the look-ups of a batch are loaded together (bpe_text.cpp).
+// tokens; the rest of them is merged pair by pair. Pieces are collected a batch at a time, so that the look-ups of a
+// batch are loaded together (bpe_text.cpp).
 #pragma once
 
 #include <array>
@@ -38,10 +39,14 @@ struct BpeRules {
   bool merge_by_id = false;
 };
 
-// Working memory of one thread: grown as needed, given back to the model's pool after use.
+// Working memory of one thread: grown as needed, given back to the model's pool after use. Its caches grow
+// fourfold each time as many pieces were not in them as they hold, so that little text takes little memory.
 struct BpeScratch {
+  static constexpr int kLeastBits = 12, kMostBits = 19;
+  // The caches have at most 2^most_bits places, of 56 bytes each.
+  explicit BpeScratch(int most_bits = kMostBits) : most_bits(most_bits) {}
   struct CachedPiece {
-    PieceKey key;
+    PieceKey key;  // marked: the piece has more tokens, which are in `long_cache`
     std::array<int32_t, 3> ids{};
     uint32_t count = 0;
   };
@@ -52,12 +57,16 @@ struct BpeScratch {
     std::array<int32_t, 7> ids{};
   };
   static_assert(sizeof(LongPiece) == 64);
-  std::vector<CachedPiece> cache;
-  std::vector<LongPiece> long_cache;
-  std::vector<uint64_t> apart;      // pair of tokens and the answer
-  std::vector<uint64_t> dead;       // places of a long piece where no encoding can go on, one bit each
-  std::vector<int32_t> ids, found;  // of a long piece; of the pieces so far
+  int most_bits, bits = 0;           // of the places in `cache`; bits 0: none yet
+  size_t misses = 0;                 // since the caches grew
+  HugeVector<CachedPiece> cache;     // 2^bits
+  HugeVector<LongPiece> long_cache;  // a quarter of that
+  HugeVector<uint64_t> apart;        // 2^bits: pair of tokens and the answer
+  std::vector<uint64_t> dead;        // places of a long piece where no encoding can go on, one bit each
+  std::vector<int32_t> ids, found;   // of a long piece; of the pieces so far
 
+  void make_room();
+  static uint64_t long_hash(std::string_view piece);  // of a piece of up to 32 bytes: its place in long_cache
   size_t bytes() const { return ids.capacity() * 4 + dead.capacity() * 8; }  // what a long piece made it grow by
 };
 
@@ -83,7 +92,15 @@ class BpeModel {
   struct Parts {
     int32_t left, right;  // of the last merge that makes the token
     uint32_t made;        // its rank + 1; 0: a byte
+    // A bit for every token that this one is the left part of a token with, by a hash: most have few or none, and the
+    // answer for them is in memory that is read anyway.
+    uint32_t followers = 0;
   };
+  static uint32_t follower_bit(int32_t right) { return 1u << (static_cast<uint32_t>(right) * 0x9E3779B1u >> 27); }
+  PairSet::Found joins(int32_t left, int32_t right) const {  // what two parts of a token make
+    const bool maybe = (parts_[static_cast<size_t>(left)].followers & follower_bit(right)) != 0;
+    return maybe ? joined_.find(left, right) : PairSet::Found{};
+  }
   struct Shorter {
     int32_t token;    // the longest token that is a proper prefix, or -1
     uint32_t length;  // of this one
@@ -124,6 +141,10 @@ class BpeModel {
   bool merged_apart(int32_t left, int32_t right) const;
   bool apart(int32_t left, int32_t right, BpeScratch& scratch) const;
   size_t backtrack(std::string_view piece, int32_t* ids, uint64_t* dead, BpeScratch& scratch) const;
+  size_t merge_short(std::string_view piece, int32_t* ids) const;
+  static size_t byte_pair(char a, char b) {
+    return size_t{static_cast<unsigned char>(a)} << 8 | static_cast<unsigned char>(b);
+  }
   // The ids of any piece, in scratch memory or in `small`.
   std::span<const int32_t> encode_anew(std::string_view piece, std::array<int32_t, 64>& small,
                                        BpeScratch& scratch) const;
@@ -132,14 +153,15 @@ class BpeModel {
   BpeRules rules_;
   std::vector<BpeMerge> merges_;
   MergeTable table_;
-  PairSet joined_;  // parts of tokens
+  PairSet joined_;                          // parts of tokens
+  std::vector<PairSet::Found> byte_pairs_;  // the same of two bytes: 2^16
   std::array<int32_t, 256> byte_ids_;
   bool all_bytes_ = true;
-  std::vector<Parts> parts_;
+  HugeVector<Parts> parts_;
   std::vector<uint32_t> made_;  // as in Parts; kNever: not reachable
   std::vector<bool> odd_;       // made otherwise than by merges of rising rank
   bool any_odd_ = false;
-  std::vector<Shorter> shorter_;
+  HugeVector<Shorter> shorter_;
   ByteTrie trie_;                                        // of what is reachable
   WordMap words_;                                        // whole pieces of up to kKeyBytes
   std::unordered_map<std::string, int32_t> long_words_;  // longer ones that the merges do not make (ignore_merges)
@@ -148,10 +170,12 @@ class BpeModel {
 // Scratch objects that threads borrow; the model itself stays constant.
 class BpeScratchPool {
  public:
+  explicit BpeScratchPool(int most_bits = BpeScratch::kMostBits) : most_bits_(most_bits) {}
   std::unique_ptr<BpeScratch> take();
   void give(std::unique_ptr<BpeScratch> scratch);
 
  private:
+  int most_bits_;  // of each
   std::mutex mutex_;
   std::vector<std::unique_ptr<BpeScratch>> free_;
 };

@@ -60,7 +60,7 @@ void BpeModel::merge_all_pairs(const TokenTable& tokens, std::span<const int32_t
 
 void BpeModel::set_parts(int32_t token, int32_t left, int32_t right, uint32_t rank) {
   const auto t = static_cast<size_t>(token), l = static_cast<size_t>(left), r = static_cast<size_t>(right);
-  parts_[t] = {left, right, rank + 1};
+  parts_[t] = {left, right, rank + 1, 0};
   made_[t] = rank + 1;
   odd_[t] = odd_[l] || odd_[r] || made_[l] >= rank + 1 || made_[r] >= rank + 1;  // kNever is greater
   any_odd_ = any_odd_ || odd_[t];
@@ -70,7 +70,7 @@ void BpeModel::set_parts(int32_t token, int32_t left, int32_t right, uint32_t ra
 // rest is merged from bytes.
 void BpeModel::find_parts(const TokenTable& tokens) {
   const auto n = static_cast<size_t>(tokens.size());
-  parts_.assign(n, {-1, -1, 0});
+  parts_.assign(n, {-1, -1, 0, 0});
   made_.assign(n, kNever);
   odd_.assign(n, false);
   for (const int32_t id : byte_ids_)
@@ -114,8 +114,17 @@ void BpeModel::index(const TokenTable& tokens, std::span<const int32_t> specials
   trie_ = ByteTrie(entries);
   joined_ = PairSet(entries.size());
   for (const auto& [bytes, id] : entries)
-    if (const Parts& parts = parts_[static_cast<size_t>(id)]; parts.made > 0)
-      joined_.insert(parts.left, parts.right, parts.made);
+    if (const Parts& parts = parts_[static_cast<size_t>(id)]; parts.made > 0) {
+      joined_.insert(parts.left, parts.right, {parts.made, id});
+      parts_[static_cast<size_t>(parts.left)].followers |= follower_bit(parts.right);
+    }
+  byte_pairs_.resize(size_t{1} << 16);
+  for (int a = 0; a < 256; ++a)
+    for (int b = 0; b < 256; ++b) {
+      const int32_t left = byte_ids_[static_cast<size_t>(a)], right = byte_ids_[static_cast<size_t>(b)];
+      if (left >= 0 && right >= 0)
+        byte_pairs_[byte_pair(static_cast<char>(a), static_cast<char>(b))] = joins(left, right);
+    }
   for (const auto& [bytes, id] : entries)
     if (bytes.size() > 1) shorter_[static_cast<size_t>(id)].token = trie_.longest(bytes.data(), bytes.size() - 1).token;
   if (!rules_.ignore_merges) return;

@@ -10,14 +10,16 @@ namespace tally {
 BpeTextEncoder::BpeTextEncoder(const BpeModel& model, std::string_view text, std::vector<int32_t>* out,
                                BpeScratch& scratch)
     : model_(model), scratch_(scratch), out_(out) {
-  if (scratch.cache.empty()) {
-    scratch.cache.resize(kCacheSlots);
-    scratch.long_cache.resize(kLongSlots);
-    scratch.found.resize(kBuffer);
-  }
-  cache_ = scratch.cache.data();
+  if (scratch.bits == 0) scratch.make_room();
+  scratch.found.resize(kBuffer);
+  use_caches();
   to_ = scratch.found.data();
   safe_ = text.size() >= 16 ? text.data() + (text.size() - 16) : nullptr;
+}
+
+void BpeTextEncoder::use_caches() {
+  cache_ = scratch_.cache.data();
+  cache_mask_ = scratch_.cache.size() - 1;
 }
 
 void BpeTextEncoder::drain(int32_t* end) {
@@ -40,40 +42,39 @@ int32_t* BpeTextEncoder::put(std::span<const int32_t> ids, int32_t* to) {
   return std::copy(ids.begin(), ids.end(), to);
 }
 
+BpeScratch::LongPiece& BpeTextEncoder::long_place(std::string_view piece) {
+  return scratch_.long_cache[BpeScratch::long_hash(piece) & (scratch_.long_cache.size() - 1)];
+}
+
 int32_t* BpeTextEncoder::encode_missing(const Waiting& w, int32_t* to) {
+  ++scratch_.misses;
   const std::string_view piece = w.piece;
-  if (piece.size() <= kKeyBytes) {
+  BpeScratch::CachedPiece& cached = cache_[w.hash & cache_mask_];
+  const bool is_short = piece.size() <= kKeyBytes, is_long_place = piece.size() <= sizeof(BpeScratch::LongPiece::bytes);
+  if (is_short ? cached.key == w.key.marked() : is_long_place) {
+    const BpeScratch::LongPiece& place = long_place(piece);
+    if (place.length == piece.size() && std::memcmp(place.bytes.data(), piece.data(), piece.size()) == 0)
+      return put({place.ids.data(), place.count}, to);
+  } else if (is_short) {
     if (const int32_t token = model_.words_.find(w.key, w.hash); token >= 0) {
-      cache_[w.hash & kCacheMask] = {w.key, {token, 0, 0}, 1};
+      cached = {w.key, {token, 0, 0}, 1};
       *to = token;
       return to + 1;
     }
   }
   std::array<int32_t, 64> small;
-  BpeScratch::LongPiece* slot = nullptr;
-  if (piece.size() <= sizeof(BpeScratch::LongPiece::bytes)) {
-    uint64_t hash = w.hash;
-    if (piece.size() > kKeyBytes) {
-      PieceKey head = PieceKey::read(piece.data(), kKeyBytes),
-               tail = PieceKey::of(piece.substr(piece.size() - kKeyBytes));
-      head.high ^= piece.size() << 48;
-      hash = head.hash() ^ tail.hash() * 3;
-    }
-    slot = &scratch_.long_cache[(hash >> 20) & (kLongSlots - 1)];
-    if (slot->length == piece.size() && std::memcmp(slot->bytes.data(), piece.data(), piece.size()) == 0)
-      return put({slot->ids.data(), slot->count}, to);
-  }
   const std::span<const int32_t> ids = model_.encode_anew(piece, small, scratch_);
-  if (piece.size() <= kKeyBytes && ids.size() <= 3) {
-    BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
+  if (is_short && ids.size() <= cached.ids.size()) {
     cached.key = w.key;
     std::copy(ids.begin(), ids.end(), cached.ids.begin());
     cached.count = static_cast<uint32_t>(ids.size());
-  } else if (slot != nullptr && ids.size() <= slot->ids.size()) {
-    std::memcpy(slot->bytes.data(), piece.data(), piece.size());
-    slot->length = static_cast<uint16_t>(piece.size());
-    std::copy(ids.begin(), ids.end(), slot->ids.begin());
-    slot->count = static_cast<uint16_t>(ids.size());
+  } else if (BpeScratch::LongPiece* place = is_long_place ? &long_place(piece) : nullptr;
+             place != nullptr && ids.size() <= place->ids.size()) {
+    if (is_short) cached = {w.key.marked(), {}, 0};
+    std::memcpy(place->bytes.data(), piece.data(), piece.size());
+    place->length = static_cast<uint16_t>(piece.size());
+    std::copy(ids.begin(), ids.end(), place->ids.begin());
+    place->count = static_cast<uint16_t>(ids.size());
   }
   return put(ids, to);
 }
@@ -84,8 +85,12 @@ inline void BpeTextEncoder::prefetch_missing(const Waiting& w) const {
 
 void BpeTextEncoder::advance() {
   for (size_t i = 0; i < n_collected_; ++i)
-    if (cache_[collected_[i].hash & kCacheMask].key != collected_[i].key) prefetch_missing(collected_[i]);
+    if (cache_[collected_[i].hash & cache_mask_].key != collected_[i].key) prefetch_missing(collected_[i]);
   encode_waiting();
+  if (scratch_.misses > scratch_.cache.size() && scratch_.bits < scratch_.most_bits) {
+    scratch_.make_room();
+    use_caches();
+  }
   std::swap(collected_, waiting_);
   n_waiting_ = n_collected_;
   n_collected_ = 0;
@@ -100,7 +105,7 @@ void BpeTextEncoder::encode_waiting() {
   const size_t n = n_waiting_;
   for (size_t i = 0; i < n; ++i) {
     const Waiting& w = waiting_[i];
-    const BpeScratch::CachedPiece& cached = cache_[w.hash & kCacheMask];
+    const BpeScratch::CachedPiece& cached = cache_[w.hash & cache_mask_];
     if (cached.key == w.key) [[likely]] {
       std::memcpy(to, cached.ids.data(), 16);
       to += cached.count;

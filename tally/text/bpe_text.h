@@ -25,14 +25,11 @@ class BpeTextEncoder {
     Waiting& w = collected_[n_collected_];
     const uint64_t hash = key.hash();
     w = {piece, key, hash};
-    __builtin_prefetch(&cache_[hash & kCacheMask]);
+    __builtin_prefetch(&cache_[hash & cache_mask_]);
     if (++n_collected_ == kBatch) advance();
   }
   void finish();  // what is still waiting
   int64_t count() const { return count_; }
-
-  static constexpr size_t kCacheSlots = size_t{1} << 15, kCacheMask = kCacheSlots - 1;
-  static constexpr size_t kLongSlots = size_t{1} << 12;
 
  private:
   static constexpr size_t kBatch = 32, kBuffer = 4096;
@@ -46,12 +43,15 @@ class BpeTextEncoder {
   void encode_waiting();
   void prefetch_missing(const Waiting& waiting) const;
   int32_t* encode_missing(const Waiting& waiting, int32_t* to);
+  BpeScratch::LongPiece& long_place(std::string_view piece);
   int32_t* put(std::span<const int32_t> ids, int32_t* to);
   void drain(int32_t* end);
+  void use_caches();
 
   const BpeModel& model_;
   BpeScratch& scratch_;
   BpeScratch::CachedPiece* cache_;
+  size_t cache_mask_;
   std::vector<int32_t>* out_;
   const char* safe_;  // 16 bytes can be read from here and before
   int32_t* to_;

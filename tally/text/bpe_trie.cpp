@@ -18,11 +18,11 @@ struct ByteTrie::Builder {
   };
 
   std::vector<Entry> entries;  // ascending by bytes
-  std::vector<uint64_t>& nodes;
+  HugeVector<uint64_t>& nodes;
   std::vector<Block> blocks;
   size_t first_open = 0;  // blocks before it are as good as full
 
-  explicit Builder(std::vector<Entry> all, std::vector<uint64_t>& out) : entries(std::move(all)), nodes(out) {
+  explicit Builder(std::vector<Entry> all, HugeVector<uint64_t>& out) : entries(std::move(all)), nodes(out) {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.bytes < b.bytes; });
     add_block();
     blocks[0].bases[0] &= ~uint64_t{1};  // the base of nodes without children
@@ -98,7 +98,7 @@ struct ByteTrie::Builder {
         for (size_t k = labels.size(); k-- > 0;)
           items.push_back({starts[k], starts[k + 1], item.depth + 1, base ^ labels[k], false});
       }
-      (item.in_two ? two : nodes)[item.node] |= value;
+      (item.in_two ? two[item.node] : nodes[item.node]) |= value;
     }
   }
 };

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "tally/base/huge_pages.h"
+
 namespace tally {
 
 class ByteTrie {
@@ -53,7 +55,7 @@ class ByteTrie {
   struct Builder;
   std::array<int32_t, 256> one_{};
   std::vector<uint64_t> two_;  // by the first two bytes: token and base
-  std::vector<uint64_t> nodes_;
+  HugeVector<uint64_t> nodes_;
 };
 
 }  // namespace tally

@@ -7,16 +7,21 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
-#include <vector>
+
+#include "tally/base/huge_pages.h"
 
 namespace tally {
 
 inline constexpr size_t kKeyBytes = 15;  // the longest piece that is a key; one more byte holds the length
 
 struct PieceKey {
+  static constexpr uint64_t kMark = uint64_t{1} << 63;
   uint64_t low = 0, high = 0;  // all zero: no piece
   bool operator==(const PieceKey&) const = default;
-  // Unequal to every key of a piece and to the empty one.
+  // For what is known of a piece beside the key itself; unequal to every key of a piece.
+  PieceKey marked() const { return {low, high | kMark}; }
+  PieceKey unmarked() const { return {low, high & ~kMark}; }
+  // Unequal to every key of a piece, marked or not, and to the empty one.
   static constexpr PieceKey never() { return {0, ~uint64_t{0}}; }
 
   // 1 to 15 bytes at p, where 16 can be read.
@@ -59,7 +64,10 @@ class WordMap {
       if (places_[i].is(key) || places_[i].token < 0) return places_[i].token;
   }
   int32_t find(const PieceKey& key) const { return find(key, key.hash()); }
-  void prefetch(uint64_t hash) const { __builtin_prefetch(&places_[place_of(hash)]); }
+  void prefetch(uint64_t hash) const {
+    const Place* p = &places_[place_of(hash)];
+    __builtin_prefetch(p), __builtin_prefetch(p + 2);  // a search goes on over about as many
+  }
 
  private:
   struct __attribute__((packed, aligned(4))) Place {
@@ -71,7 +79,7 @@ class WordMap {
   size_t place_of(uint64_t hash) const {
     return static_cast<size_t>((static_cast<unsigned __int128>(hash) * places_.size()) >> 64);
   }
-  std::vector<Place> places_;
+  HugeVector<Place> places_;
 };
 
 }  // namespace tally

@@ -32,10 +32,10 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
     if (impl.nfc) text = text.substr(0, nfc_settled(text));
     if (impl.nfc && !is_nfc(text)) {
       at = last_border(impl.pattern, text);
-      impl.encode_plain(text.substr(0, at), offset, out);
+      impl.encode_plain(text.substr(0, at), offset, out, impl.stream_scratch);
       return at;
     }
-    std::unique_ptr<BpeScratch> scratch = impl.scratch.take();
+    std::unique_ptr<BpeScratch> scratch = impl.stream_scratch.take();
     BpeTextEncoder encoder(*impl.bpe, text, &out, *scratch);
     while (at < text.size()) {
       const size_t length = impl.pattern.final_piece(text, at);
@@ -44,7 +44,7 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
       at += length;
     }
     encoder.finish();
-    impl.scratch.give(std::move(scratch));
+    impl.stream_scratch.give(std::move(scratch));
     return at;
   }
   if (impl.kind == TokenizerKind::kWord) {
@@ -62,7 +62,7 @@ size_t encode_front(const TokenizerImpl& impl, std::string_view text, size_t off
     if (c.status == Utf8Status::kIncomplete) break;
     at += c.length;
   }
-  impl.encode_plain(text.substr(0, at), offset, out);
+  impl.encode_plain(text.substr(0, at), offset, out, impl.stream_scratch);
   return at;
 }
 
@@ -103,7 +103,7 @@ size_t StreamEncoder::encode_settled(std::string_view text, std::vector<int32_t>
     const SpecialSet::Match match = specials.find(text, at, filter_->only());
     if (match.begin < unsure || at_end) {
       filter_->check(match, consumed_);
-      impl.encode_plain(text.substr(at, match.begin - at), consumed_ + at, out);
+      impl.encode_plain(text.substr(at, match.begin - at), consumed_ + at, out, impl.stream_scratch);
       if (match.end > match.begin) out.push_back(match.id);
       at = match.end;
       continue;

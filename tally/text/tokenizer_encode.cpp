@@ -122,7 +122,7 @@ SpecialSet::Match SpecialFilter::find(std::string_view text, size_t from, size_t
   return match;
 }
 
-void TokenizerImpl::encode_plain(std::string_view text, size_t offset, Ids& out) const {
+void TokenizerImpl::encode_plain(std::string_view text, size_t offset, Ids& out, BpeScratchPool& pool) const {
   switch (kind) {
     case TokenizerKind::kByte:
       for (const char c : text) out.push_back(static_cast<unsigned char>(c));
@@ -132,7 +132,7 @@ void TokenizerImpl::encode_plain(std::string_view text, size_t offset, Ids& out)
     case TokenizerKind::kWord:
       return encode_words(text, offset, out, nullptr);
     case TokenizerKind::kBpe: {
-      const Scratch borrowed(scratch);
+      const Scratch borrowed(pool);
       encode_bpe(*this, text, &out, *borrowed);
     }
   }
@@ -154,7 +154,7 @@ int64_t TokenizerImpl::encode(std::string_view text, const SpecialFilter& filter
   Ids& ids = out != nullptr ? *out : kept;
   const size_t before = ids.size();
   for_each_part(
-      text, filter, offset, [&](std::string_view plain, size_t at) { encode_plain(plain, at, ids); },
+      text, filter, offset, [&](std::string_view plain, size_t at) { encode_plain(plain, at, ids, scratch); },
       [&](const SpecialSet::Match& match) { ids.push_back(match.id); });
   return static_cast<int64_t>(ids.size() - before);
 }
@@ -234,7 +234,7 @@ EncodedText Tokenizer::encode_with_offsets(std::string_view text, const SpecialP
               "this tokenizer puts text into Unicode's form C (NFC), and offsets are of text that is in it; normalise "
               "it before");
         if (impl_->kind == TokenizerKind::kWord) return impl_->encode_words(plain, at, result.ids, &lengths);
-        impl_->encode_plain(plain, at, result.ids);
+        impl_->encode_plain(plain, at, result.ids, impl_->scratch);
         for (size_t i = before; i < result.ids.size(); ++i)
           lengths.push_back(static_cast<uint32_t>(impl_->tokens[result.ids[i]].size()));
       },

@@ -63,13 +63,14 @@ struct TokenizerImpl {
   DecodeTable decoding;
 
   mutable BpeScratchPool scratch;
+  mutable BpeScratchPool stream_scratch{13};  // 450 KB: a stream takes little memory
   mutable std::once_flag hash_once;
   mutable std::string hash;
 
   // Keys of vocab.json by id: special tokens as they are, bpe tokens in printable bytes, characters as UTF-8.
   std::vector<std::string> keys() const;
   // Text without special tokens. `offset` is where it stands in the caller's text, for messages.
-  void encode_plain(std::string_view text, size_t offset, std::vector<int32_t>& out) const;
+  void encode_plain(std::string_view text, size_t offset, std::vector<int32_t>& out, BpeScratchPool& pool) const;
   // Counts, and appends unless `out` is null.
   int64_t encode(std::string_view text, const SpecialFilter& filter, size_t offset, std::vector<int32_t>* out) const;
 };
