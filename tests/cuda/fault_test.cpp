@@ -1,10 +1,14 @@
 // Indices outside their range on a card: IndexError where the host waits next, and the card works on (traps O10, O11).
 #include "tally/core/device.h"
 #include "tally/core/replay.h"
+#include "tally/ops/creation.h"
 #include "tally/ops/cross_entropy.h"
+#include "tally/ops/elementwise.h"
 #include "tally/ops/embedding.h"
 #include "tally/ops/gather.h"
 #include "tally/ops/indexing.h"
+#include "tally/ops/scatter.h"
+#include "tally/ops/view.h"
 #include "tests/support/support.h"
 
 namespace tally {
