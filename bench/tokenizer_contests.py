@@ -163,15 +163,18 @@ def ids(options, programs, folder):
 
 # ---- speed
 
-def take_turns(options, start, text, ask):
-    """{program: {slice: [seconds of each round]}}; start(round) gives the programs, whose order rotates."""
+def take_turns(options, start, text, ask, check=lambda running, slice_, answers: None):
+    """{program: {slice: [seconds of each round]}}; start(round) gives the programs, whose order rotates. check ends the
+    program when the answers to a slice differ."""
     found = {}
     for i in range(options.rounds):
         running = start(i)
         for k, slice_ in enumerate(text.slices):
             shift = (i + k) % len(running)
-            for p in running[shift:] + running[:shift]:
-                found.setdefault(p.name, {}).setdefault(slice_, []).append(ask(p, slice_)["seconds"])
+            answers = {p.name: ask(p, slice_) for p in running[shift:] + running[:shift]}
+            check(running, slice_, answers)
+            for name, answer in answers.items():
+                found.setdefault(name, {}).setdefault(slice_, []).append(answer["seconds"])
         say(f"round {i + 1}: " + ", ".join(f"{name} {rate(seconds):.1f} MB/s" for name, seconds in found.items()))
     return found
 
@@ -209,32 +212,22 @@ def encode(options, programs, folder):
     text, rows, misses = mixed(options, options.megabytes), [], []
     for vocabulary in options.names:
         names = [*programs.names(vocabulary), "tally from python"]
-        running = [programs.start(name, vocabulary) for name in names]
-        for p in running:
-            p.use(text)
-        tokens = 0
-        for slice_ in text.slices:
-            answers = {p.name: p.encode(slice_) for p in running}
-            check_equal(running, text, vocabulary, slice_, answers)
-            tokens += answers["tally"]["tokens"]
-        say(f"{vocabulary}: {tokens:,} ids are equal")
         fresh = Fresh(programs, vocabulary, text)
-        found = take_turns(options, lambda i: fresh.start([n for n in names if n != "hf" or i == 0]), text, lambda p, s: p.encode(s))
+        found = take_turns(options, lambda i: fresh.start([n for n in names if n != "hf" or i == 0]), text, lambda p, s: p.encode(s),
+                           lambda running, s, answers: check_equal(running, text, vocabulary, s, answers))
         both = take_turns(options, lambda i: fresh.start(["tally"]), text, lambda p, s: p.encode(s, 2))["tally"]
         one = take_turns(options, lambda i: fresh.start(["tally"]), text, lambda p, s: p.encode(s))["tally"]
         fresh.close()
-        for p in running:
-            by = ratio(found[p.name], found["tally"])
-            rows.append([vocabulary, SHOWN.get(p.name, p.name), f"{rate(found[p.name]):.1f}", f"{by:.2f}", BARS.get(p.name, "")])
-            if by < BARS.get(p.name, 0):
-                misses.append(f"{vocabulary}: {by:.2f} x {p.name}, the bar is {BARS[p.name]}")
+        for name in names:
+            by, bar = ratio(found[name], found["tally"]), BARS.get(name, 0)
+            rows.append([vocabulary, SHOWN.get(name, name), f"{rate(found[name]):.1f}", f"{by:.2f}", bar or ""])
+            if by < bar:
+                misses.append(f"{vocabulary}: {by:.2f} x {name}, the bar is {bar}")
         scaling, python = ratio(one, both), ratio(found["tiktoken"], found["tally from python"])
         rows.append([vocabulary, "Tally, 2 threads", f"{rate(both):.1f}", f"{1 / scaling:.2f}", f"{1 / THREADS_BAR:.2f} at most"])
         rows.append([vocabulary, "tiktoken by Tally from Python", "", f"{python:.2f}", PYTHON_BAR])
         misses += [f"{vocabulary}: 2 threads {scaling:.2f} x one"] if scaling < THREADS_BAR else []
         misses += [f"{vocabulary}: from Python {python:.2f} x tiktoken"] if python < PYTHON_BAR else []
-        for p in running:
-            p.close()
     return f"## Tokenizers: encoding\n\n{text.bytes / 1e6:.0f} MB of the mixed text, {text.slices[-1][1]:,} documents, each a text of its " \
            "own; one thread if not said otherwise; medians over slices of 10 MB and " \
            f"{options.rounds} rounds in which the programs take turns, new processes in each (HF tokenizers in the first round " \

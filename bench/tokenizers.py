@@ -9,7 +9,7 @@ downloaded but the mixed text's Debian packages (mixed_text.py). $TALLY_SHARED s
 corpora of `ids`. The peers live in the environment that tools/peers.sh makes (--peers, $TALLY_PEERS, ~/.cache/tally/peers).
 
 Each program is a process that waits for commands (tokenizer_worker.h), so the programs take turns, a slice of about 10 MB
-of the mixed text each; ids must be equal slice by slice before a slice is timed, and a ratio is the median over the slices
+of the mixed text each; ids must be equal slice by slice, in what is timed, and a ratio is the median over the slices
 and rounds of the peer's time by Tally's. Hugging Face's program takes part in the first round only. --write puts the
 tables into docs/benchmarks.md. Run it on an idle machine.
 """
