@@ -20,7 +20,8 @@ import sys
 import tempfile
 
 import mixed_text
-import tokenizer_contests as contests
+import tokenizer_contests
+import tokenizer_training
 from contest import ROOT, say
 from tokenizer_programs import Programs
 
@@ -72,7 +73,8 @@ def main():
         folder = pathlib.Path(name)
         programs, missed = Programs(options, folder), []
         for section in [s for s in SECTIONS if s in options.only]:
-            text, misses = getattr(contests, section)(options, programs, folder)
+            module = tokenizer_training if section in ("train", "zipf") else tokenizer_contests
+            text, misses = getattr(module, section)(options, programs, folder)
             missed += misses
             print(text, flush=True)
             if options.write:
