@@ -140,14 +140,16 @@ def ids(options, programs, folder):
         running = [programs.start(name, vocabulary) for name in programs.names(vocabulary)]
         for title, (text, _) in texts.items():
             tokens = 0
+            # quicktok cannot be asked for its classes, and those of its version of Unicode are not the others'.
+            taking_part = [p for p in running if p.name != "quicktok" or title != "random strings"]
             for slice_ in text.slices:
                 answers = {}
-                for p in running:
+                for p in taking_part:
                     p.use(text)
                     answers[p.name] = p.encode(slice_)
-                check_equal(running, text, vocabulary, slice_, answers)
+                check_equal(taking_part, text, vocabulary, slice_, answers)
                 tokens += answers["tally"]["tokens"]
-            peers = ", ".join(SHOWN.get(p.name, p.name) for p in running[1:])
+            peers = ", ".join(SHOWN.get(p.name, p.name) for p in taking_part[1:])
             rows.append([vocabulary, title, f"{len(text.ends):,}", f"{text.bytes / 1e6:.1f} MB", f"{tokens:,}", f"equal: {peers}"])
             say(f"{vocabulary}: {title} equal")
         for p in running:
