@@ -262,6 +262,10 @@ struct TokenizerDecode {
     const std::string name = input == "-" ? "standard input" : input;
     const std::vector<int32_t> ids = parse_ids(read_file(input), name);
     TextSink sink(out);
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < 0 || ids[i] >= t.vocab_size())
+        fail("{}: token id {}, number {} of the file, is outside the vocabulary of {} tokens (0 to {})", name, ids[i],
+             i + 1, t.vocab_size(), t.vocab_size() - 1);
     sink.write(t.decode(ids));
     sink.commit();
   }

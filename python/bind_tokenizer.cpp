@@ -81,8 +81,12 @@ Ids ids_of_text(const Tokenizer& t, nb::handle text, const SpecialsArg& specials
   return arg.view().size() > kParallelFrom ? t.encode_parallel(arg.view(), policy) : t.encode(arg.view(), policy);
 }
 
-std::vector<Ids> ids_of_texts(const Tokenizer& t, const std::vector<nb::object>& texts, const SpecialsArg& specials) {
-  std::vector<TextArg> kept(texts.begin(), texts.end());
+std::vector<Ids> ids_of_texts(const Tokenizer& t, nb::handle texts, const SpecialsArg& specials) {
+  if (nb::isinstance<nb::str>(texts) || nb::isinstance<nb::bytes>(texts) || !nb::hasattr(texts, "__iter__"))
+    fail_type("encode_batch: takes a list or another iterable of texts (str or bytes), not a {}",
+              nb::str(texts.type().attr("__name__")).c_str());
+  std::vector<TextArg> kept;
+  for (const nb::handle text : nb::iter(texts)) kept.emplace_back(text);
   std::vector<std::string_view> views;
   for (const TextArg& k : kept) {
     specials.check(t, k.view());
@@ -185,15 +189,13 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
   def_encode(
       c, "encode_to_numpy", "text", "Ids of the text as an array of int32; no list is made.",
       [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) { return array_of(ids_of_text(t, text, s)); });
-  def_encode(c, "encode_batch", "texts", "Ids of each text, by all threads, as a list of lists.",
-             [](const Tokenizer& t, nb::handle texts, const SpecialsArg& s) {
-               return lists_of(ids_of_texts(t, nb::cast<std::vector<nb::object>>(texts), s));
-             });
-  def_encode(c, "encode_batch_to_numpy", "texts",
-             "Ids of all texts one after another (int32) and where each starts (int64, one more than there are texts).",
-             [](const Tokenizer& t, nb::handle texts, const SpecialsArg& s) {
-               return arrays_of(ids_of_texts(t, nb::cast<std::vector<nb::object>>(texts), s));
-             });
+  def_encode(
+      c, "encode_batch", "texts", "Ids of each text, by all threads, as a list of lists.",
+      [](const Tokenizer& t, nb::handle texts, const SpecialsArg& s) { return lists_of(ids_of_texts(t, texts, s)); });
+  def_encode(
+      c, "encode_batch_to_numpy", "texts",
+      "Ids of all texts one after another (int32) and where each starts (int64, one more than there are texts).",
+      [](const Tokenizer& t, nb::handle texts, const SpecialsArg& s) { return arrays_of(ids_of_texts(t, texts, s)); });
   def_encode(c, "count", "text", "How many ids encode() gives; they are not kept.",
              [](const Tokenizer& t, nb::handle text, const SpecialsArg& s) {
                const TextArg arg(text);
@@ -228,7 +230,7 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
        "text"_a, "Ids of the text, special tokens in it being ordinary text.")
       .def(
           "encode_ordinary_batch",
-          [](const Tokenizer& t, const std::vector<nb::object>& texts) {
+          [](const Tokenizer& t, nb::handle texts) {
             return lists_of(ids_of_texts(t, texts, {false, nb::none(), nb::none()}));
           },
           "texts"_a, "encode_ordinary of each text, on all cores.")
@@ -247,6 +249,14 @@ void bind_encoding(nb::class_<Tokenizer>& c) {
           "text"_a, "probability"_a, "seed"_a = 0, "allow_special"_a = true,
           "BPE-dropout: each merge is passed over with this probability; the ids depend on text, seed and "
           "probability.");
+}
+
+nb::bytes bytes_of_token(const Tokenizer& t, int64_t id) {
+  if (id < 0 || id >= t.vocab_size())
+    fail("token id {} is outside the vocabulary of {} tokens (0 to {})", id, t.vocab_size(), t.vocab_size() - 1);
+  const std::string_view bytes = t.token_bytes(static_cast<int32_t>(id));
+  if (bytes.empty()) fail("token id {} is one that the vocabulary leaves out", id);
+  return to_bytes(bytes);
 }
 
 void bind_decoding(nb::class_<Tokenizer>& c) {
@@ -270,7 +280,7 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
           [](const Tokenizer& t, nb::handle ids) {
             const IdsArg arg(ids);
             nb::list all;
-            for (const int32_t id : arg.span()) all.append(to_bytes(t.token_bytes(id)));
+            for (const int32_t id : arg.span()) all.append(bytes_of_token(t, id));
             return all;
           },
           "ids"_a, "The bytes of each id.")
@@ -281,11 +291,11 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
           "char_offsets", [](const Tokenizer& t, nb::handle ids) { return t.char_offsets(IdsArg(ids).span()); },
           "ids"_a, "For each id the characters [first, last) that it touches.")
       .def(
-          "token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); }, "id"_a,
+          "token_bytes", [](const Tokenizer& t, int64_t id) { return bytes_of_token(t, id); }, "id"_a,
           "The bytes of one token.")
       .def(
-          "decode_single_token_bytes", [](const Tokenizer& t, int32_t id) { return to_bytes(t.token_bytes(id)); },
-          "id"_a, "token_bytes under tiktoken's name.")
+          "decode_single_token_bytes", [](const Tokenizer& t, int64_t id) { return bytes_of_token(t, id); }, "id"_a,
+          "token_bytes under tiktoken's name.")
       .def(
           "token_byte_values",
           [](const Tokenizer& t) {
@@ -293,7 +303,7 @@ void bind_decoding(nb::class_<Tokenizer>& c) {
             for (int32_t id = 0; id < t.vocab_size(); ++id) all.append(to_bytes(t.token_bytes(id)));
             return all;
           },
-          "The bytes of every token, by id.");
+          "The bytes of every token, by id; none for an id that the vocabulary leaves out.");
 }
 
 void bind_properties(nb::class_<Tokenizer>& c) {

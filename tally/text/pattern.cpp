@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tally/base/error.h"
+#include "tally/text/vocab.h"
 
 namespace tally {
 namespace {
@@ -103,7 +104,8 @@ Pattern Pattern::named(std::string_view name) {
     if (known.name == name) return pattern;
     all += known.name + ", ";
   }
-  fail_value("no pattern has the name \"{}\"; there are {}and \"regex:\" with a regular expression", name, all);
+  fail_value("no pattern has the name {}; there are {}and \"regex:\" with a regular expression", quote_token(name),
+             all);
 }
 
 Pattern Pattern::regex(std::string expression) {

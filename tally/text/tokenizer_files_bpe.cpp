@@ -22,6 +22,9 @@ TokenTable bpe_tokens(const std::vector<std::string>& keys, const SpecialSet& sp
   std::string bytes;
   for (size_t id = 0; id < keys.size(); ++id) {
     if (keys[id].empty() || specials.index_of(keys[id]) >= 0) {
+      if (printable_to_bytes(keys[id], bytes) && bytes.size() == 1 && bytes != keys[id])
+        fail("{}: the special token {} (id {}) is what the file writes for the byte 0x{:02x}; give it another text",
+             name, quote_token(keys[id]), id, static_cast<unsigned char>(bytes[0]));
       tokens.push_back(keys[id]);
       continue;
     }
@@ -45,8 +48,12 @@ std::vector<BpeMerge> bpe_merges(std::span<const MergeLine> lines, const TokenTa
   for (const MergeLine& m : lines) {
     const auto id_of = [&](const std::string& bytes, const char* what) {
       const auto found = by_bytes.find(bytes);
-      if (found == by_bytes.end())
-        fail("{}: {}{} is not in {}", name(m.line), what, quote_token(bytes_to_printable(bytes)), vocab);
+      if (found == by_bytes.end()) {
+        const std::string shown = bytes_to_printable(bytes);
+        if (specials.index_of(shown) >= 0)
+          fail("{}: {}{} is a special token, which no merge can use or make", name(m.line), what, quote_token(shown));
+        fail("{}: {}{} is not in {}", name(m.line), what, quote_token(shown), vocab);
+      }
       return found->second;
     };
     const int32_t left = id_of(m.left, ""), right = id_of(m.right, "");

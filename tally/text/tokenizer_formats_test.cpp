@@ -387,6 +387,34 @@ TEST(TokenizerJson, AddedTokensGapsAndSettings) {
   EXPECT_FALSE(again.at("added_tokens").as_array()[1].at("special").as_bool());
 }
 
+// An added token that reads like another token's key would take its bytes away.
+TEST(TokenizerJson, AddedTokensThatAreKeys) {
+  JsonFile file;
+  const auto added = [](const char* text, int id) {
+    return fmt::format(
+        R"([{{"id":{},"content":"{}","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}}])",
+        id, text);
+  };
+  file.added = added("\\u0120", 32);
+  file.refuse("model.vocab: the special token \"\xC4\xA0\" (id 32) is what the file writes for the byte 0x20");
+  file.added = added("\\u0120b", 257);
+  file.more_vocab = ",\"\\u0120b\":257", file.merges = "[[\"\\u0120\",\"b\"]]";
+  file.refuse(
+      "model.merges[0]: the merge's result \"\xC4\xA0\x62\" is a special token, which no merge can use or make");
+  file.added = added("a", 97);
+  file.more_vocab = "", file.merges = "[[\"a\",\"b\"]]";
+  EXPECT_EQ(file.load().encode("ba"), (Ids{98, 97}));
+}
+
+TEST(TokenizerFiles, AByteOrderMarkIsPassedOver) {
+  Place place;
+  const Tokenizer t = JsonFile().load();
+  const fs::path path = place.put("bom.tiktoken", "x");
+  t.save_as(path);
+  place.put("bom.tiktoken", "\xEF\xBB\xBF" + read_file(path));
+  EXPECT_EQ(Tokenizer::load(path, {"gpt2", {}}).encode("aba"), t.encode("aba"));
+}
+
 // Linear in their number: the time itself is bench/tokenizers.py's.
 TEST(TokenizerJson, ManyAddedTokensLoadSoon) {
   const auto load = [](int count) {

@@ -47,6 +47,7 @@ const ByteMap& byte_map() {
 
 std::string text_of_file(const fs::path& path) {
   std::string text = read_file(path);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark, which some editors put there
   if (text.empty()) fail("{}: the file is empty", path.string());
   return text;
 }

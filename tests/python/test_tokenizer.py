@@ -48,6 +48,24 @@ def test_ids_outside_the_vocabulary(t, ids):
         t.decode(ids)
 
 
+@pytest.mark.parametrize("texts", ["ab", b"ab", 5])
+def test_batches_are_lists_of_texts(t, texts):
+    with pytest.raises(TypeError, match="takes a list or another iterable of texts"):
+        t.encode_batch(texts)
+    with pytest.raises(TypeError, match="takes a list or another iterable of texts"):
+        t.encode_batch_to_numpy(texts)
+
+
+def test_batches_from_iterators(t):
+    assert t.encode_batch(text for text in ["ab", b"b"]) == t.encode_batch(("ab", "b")) == [t.encode("ab"), t.encode("b")]
+
+
+def test_bytes_of_ids_far_outside(t):
+    for id in (-1, t.vocab_size, 2**31, 2**40):
+        with pytest.raises(RuntimeError, match=f"token id {id} is outside the vocabulary"):
+            t.token_bytes(id)
+
+
 def test_special_tokens_as_tiktoken_has_them(t):
     text, end, a = "x" + END + "<|a|>", t.special_tokens[END], t.special_tokens["<|a|>"]
     assert t.encode(text)[1:] == [end, a] == t.encode(text, allowed_special="all")[1:]
