@@ -10,6 +10,14 @@ namespace {
 
 constexpr size_t kScratchKeepBytes = size_t{1} << 20;
 
+// What is remembered of a pair of tokens: the pair and the answer, one bit.
+uint64_t apart_question(int32_t left, int32_t right) {
+  return (uint64_t{static_cast<uint32_t>(left)} << 32) | (uint64_t{static_cast<uint32_t>(right)} << 1);
+}
+size_t apart_place(uint64_t question, const BpeScratch& scratch) {
+  return (question * 0x9E3779B97F4A7C15u) >> (64 - scratch.bits);
+}
+
 }  // namespace
 
 int32_t BpeModel::id_of_byte(char byte) const {
@@ -43,14 +51,6 @@ bool BpeModel::merged_apart(int32_t left, int32_t right) const {
   spell(left), spell(right);
   table_.merge(symbols);
   return symbols.size() == 2 && symbols[0] == left && symbols[1] == right;
-}
-
-// What is remembered of a pair of tokens: the pair and the answer, one bit.
-uint64_t apart_question(int32_t left, int32_t right) {
-  return (uint64_t{static_cast<uint32_t>(left)} << 32) | (uint64_t{static_cast<uint32_t>(right)} << 1);
-}
-size_t apart_place(uint64_t question, const BpeScratch& scratch) {
-  return (question * 0x9E3779B97F4A7C15u) >> (64 - scratch.bits);
 }
 
 bool BpeModel::apart(int32_t left, int32_t right, BpeScratch& scratch) const {

@@ -110,6 +110,36 @@ void expect_equal(const Vocabulary& v, Draws& draw, size_t letters, size_t piece
   }
 }
 
+// More different pieces than the caches hold at first, twice, of one token and of more than a place of the cache has.
+TEST(Encoding, CachesGrowAndKeepWhatTheyHold) {
+  Draws draw{7};
+  const Vocabulary v = random_vocabulary(draw, kAlphabet.size(), 40, false, {});
+  const BpeModel model(v.tokens, v.merges, {}, v.rules);
+  std::vector<std::string> pieces;
+  for (size_t i = 0; i < 30'000; ++i) pieces.push_back(random_piece(draw, kAlphabet.size()));
+  std::string text;
+  for (const std::string& piece : pieces) text += piece;
+  Ids want;
+  for (const std::string& piece : pieces)
+    for (const int32_t id : naive_encode(v, piece)) want.push_back(id);
+  for (const int most_bits : {12, 13, BpeScratch::kMostBits}) {
+    BpeScratch scratch(most_bits);
+    for (int time = 0; time < 2; ++time) {
+      Ids got;
+      BpeTextEncoder encoder(model, text, &got, scratch);
+      size_t at = 0;
+      for (const std::string& piece : pieces) {
+        encoder.add(std::string_view(text).substr(at, piece.size()));
+        at += piece.size();
+      }
+      encoder.finish();
+      ASSERT_EQ(got, want) << most_bits << time;
+    }
+    EXPECT_GE(scratch.bits, std::min(most_bits, 14));
+    EXPECT_LE(scratch.bits, most_bits);
+  }
+}
+
 class EncodesAsDefined : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(EncodesAsDefined, RandomVocabularies) {

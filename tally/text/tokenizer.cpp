@@ -166,11 +166,11 @@ Tokenizer Tokenizer::with_specials(const std::vector<std::string>& names) const 
   return Tokenizer(make(std::move(parts), same ? impl_->bpe : nullptr));
 }
 
-std::string_view Tokenizer::token_bytes(int32_t id) const {
+std::string_view Tokenizer::token_bytes(int64_t id) const {
   if (id < 0 || id >= impl_->tokens.size())
     fail("token id {} is outside the vocabulary of {} tokens (0 to {})", id, impl_->tokens.size(),
          impl_->tokens.size() - 1);
-  return impl_->tokens[id];
+  return impl_->tokens[static_cast<int32_t>(id)];
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const { return impl_->decoding.decode(impl_->tokens, ids); }

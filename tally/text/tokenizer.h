@@ -139,7 +139,7 @@ class Tokenizer {
   std::vector<std::pair<int64_t, int64_t>> char_offsets(std::span<const int32_t> ids) const;
 
   // Error when outside the vocabulary; empty for an id that it leaves out.
-  std::string_view token_bytes(int32_t id) const;
+  std::string_view token_bytes(int64_t id) const;
   std::optional<int32_t> special_id(std::string_view name) const;
   std::vector<std::pair<std::string, int32_t>> specials() const;  // ascending by id
 
